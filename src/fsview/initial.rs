@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
-use nix::sys::stat::{Mode, SFlag, UtimensatFlags, fstatat, mkdirat, mknodat, utimensat};
+use nix::sys::stat::{Mode, SFlag, UtimensatFlags, fstat, fstatat, mkdirat, mknodat, utimensat};
 use nix::sys::time::TimeSpec;
 
 use super::{Divert, FsviewError};
@@ -135,11 +135,11 @@ impl InitialState {
             }
             restorer.put_back(path, former)?;
         }
-        // And last, for what was put into them has changed their times.
+        // And last, for what was put into them has changed their times, and may have needed another mode.
         for (path, former) in covered().rev() {
             if let Former::Directory(status) = former {
                 restorer
-                    .set_time(path, *status)
+                    .set_status(path, *status)
                     .map_err(|errno| FsviewError::new("utimensat", path, errno))?;
             }
         }
@@ -154,20 +154,32 @@ pub(super) struct Restorer<'a> {
 }
 
 impl Restorer<'_> {
-    /// The directory that holds `path`, no link on the way, and the name in it; missing ones are made.
+    /// The directory that holds `path`, no link on the way, and the name in it; missing ones are made. The run has
+    /// changed something in it: what keeps its owner from that by now is taken away.
     fn parent<'p>(&self, path: &'p Path) -> nix::Result<(OwnedFd, &'p OsStr)> {
         let name = path.file_name().ok_or(Errno::EINVAL)?;
         let above = path.parent().unwrap_or_else(|| Path::new("/"));
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS);
-        match openat2(self.root, above, how) {
+        let mut opened = openat2(self.root, above, how);
+        if let Err(Errno::EACCES) = opened {
+            let (holder, last) = self.parent(above)?;
+            opened = openat2(&holder, last, how);
+        }
+        match opened {
             Err(Errno::ENOENT) => {
                 let (holder, missing) = self.parent(above)?;
                 mkdirat(&holder, missing, Mode::from_bits_truncate(0o755))?;
                 Ok((openat2(self.root, above, how)?, name))
             }
-            other => Ok((other?, name)),
+            other => {
+                let directory = other?;
+                if self.divert.covers(above) {
+                    relocate::permit(directory.as_fd(), &fstat(&directory)?);
+                }
+                Ok((directory, name))
+            }
         }
     }
 
@@ -188,7 +200,7 @@ impl Restorer<'_> {
 
     pub(super) fn put_back(&self, path: &Path, former: &Former) -> Result<(), FsviewError> {
         let refused = |call: &'static str| move |errno: Errno| FsviewError::new(call, path, errno);
-        if *former == Former::Absent && !self.is_there(path) {
+        if *former == Former::Absent && !self.may_be_there(path) {
             // Its directory may be read-only.
             return Ok(());
         }
@@ -197,7 +209,11 @@ impl Restorer<'_> {
         if is_mount && !matches!(former, Former::File { .. } | Former::Directory(_)) {
             return Ok(());
         }
-        let (directory, name) = self.parent(path).map_err(refused("openat2"))?;
+        let (directory, name) = match self.parent(path) {
+            // Nor does the run see it.
+            Err(Errno::EACCES) if *former == Former::Absent => return Ok(()),
+            other => other.map_err(refused("openat2"))?,
+        };
         let at = (directory.as_fd(), name);
         match former {
             Former::Absent => relocate::remove(at).map_err(refused("unlink")),
@@ -262,13 +278,15 @@ impl Restorer<'_> {
         set_time(at, status).map_err(refused("utimensat"))
     }
 
-    fn is_there(&self, path: &Path) -> bool {
-        super::tree::open(self.root, path).is_ok()
+    fn may_be_there(&self, path: &Path) -> bool {
+        super::tree::open(self.root, path).map_or_else(|errno| errno == Errno::EACCES, |_| true)
     }
 
-    fn set_time(&self, path: &Path, status: Status) -> nix::Result<()> {
+    fn set_status(&self, path: &Path, status: Status) -> nix::Result<()> {
         let (directory, name) = self.parent(path)?;
-        set_time((directory.as_fd(), name), status)
+        let at = (directory.as_fd(), name);
+        set_mode(at, status.mode)?;
+        set_time(at, status)
     }
 }
 

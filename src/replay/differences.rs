@@ -19,7 +19,7 @@ use crate::trace::{display_bytes, escape, is_sha256};
 /// Something that is not as it was.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
-    /// What it is: `policy`, `command`, `script`, `input`, `executable`, `variable`.
+    /// What it is: `policy`, `command`, `script`, `input`, `executable`, `variable`, `fifo`.
     pub what: &'static str,
     /// Which one.
     pub name: String,
@@ -62,6 +62,12 @@ impl fmt::Display for Difference {
         let [name, recorded, now] = [name, recorded, now].map(|text| escape::text(text));
         if *what == "command" {
             return write!(formatter, "the command is another one: recorded {recorded}, now {now}");
+        }
+        if *what == "fifo" {
+            return write!(
+                formatter,
+                "the FIFO {name} is the host's, and was {recorded} by the run alone: {now} in a replay, and what came through it is not recorded"
+            );
         }
         let [recorded, now] = [recorded, now].map(|digest| short(&digest));
         write!(formatter, "the {what}{space}{name} has changed: recorded {recorded}, now {now}")

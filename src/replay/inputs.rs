@@ -26,6 +26,8 @@ pub struct Inputs {
     /// What it changed before it read it is no input.
     changed: HashSet<PathBuf>,
     moved: Vec<PathBuf>,
+    /// FIFOs that it has not made, and whether it has read and written them.
+    fifos: BTreeMap<PathBuf, [bool; 2]>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +54,16 @@ impl Inputs {
             return;
         }
         let Some(path) = entry_path(args) else { return };
+        let is_known = self.changed.contains(&path)
+            || self.moved.iter().any(|directory| path.starts_with(directory))
+            || is_the_kernel_s(&path);
         let what = match op {
+            "fs.open_read" | "fs.open_write" if args.get("type").is_some_and(|kind| kind == "fifo") => {
+                if !is_known {
+                    self.fifos.entry(path).or_default()[usize::from(op == "fs.open_write")] = true;
+                }
+                return;
+            }
             "fs.open_read" => "input",
             "proc.image" => "executable",
             _ if op.starts_with("fs.") => return self.change(args, path),
@@ -61,9 +72,6 @@ impl Inputs {
         let text = |key: &str| args.get(key).and_then(Value::as_str);
         let sha256 = text("sha256").map(str::to_owned);
         let absent = args.get("exists").and_then(Value::as_bool) == Some(false);
-        let is_known = self.changed.contains(&path)
-            || self.moved.iter().any(|directory| path.starts_with(directory))
-            || is_the_kernel_s(&path);
         if (sha256.is_some() || absent) && !is_known {
             let captured =
                 args.get("captured").filter(|_| is_direct(&path)).and_then(former).filter(is_whole);
@@ -125,7 +133,13 @@ impl Inputs {
             (now != recorded).then(|| difference(input.what, path, recorded.to_owned(), now))
         });
         let lost = initial.states.iter().filter_map(|(path, former)| lost(initial, path, former));
-        read.chain(lost).collect()
+        // Who had one end alone did not speak with itself.
+        let fifos = self.fifos.iter().filter(|(_, ends)| **ends != [true; 2]);
+        let fifos = fifos.map(|(path, [is_read, _])| {
+            let recorded = if *is_read { "read" } else { "written" };
+            difference("fifo", path, recorded.to_owned(), "nobody has the other end".to_owned())
+        });
+        read.chain(lost).chain(fifos).collect()
     }
 }
 
@@ -241,6 +255,11 @@ mod tests {
             read("made"),
             json!({"op": "fs.open_read", "args": {"path": "/proc/meminfo", "sha256": ABC}}),
             json!({"op": "fs.open_read", "args": {"path": path("own"), "sha256": ABC, "own": true}}),
+            json!({"op": "fs.mknod", "args": {"path": path("fifo"), "type": "fifo", "before": "absent"}}),
+            json!({"op": "fs.open_read", "args": {"path": path("fifo"), "type": "fifo"}}),
+            json!({"op": "fs.open_read", "args": {"path": path("both"), "type": "fifo"}}),
+            json!({"op": "fs.open_write", "args": {"path": path("both"), "type": "fifo"}}),
+            json!({"op": "fs.open_write", "args": {"path": path("one"), "type": "fifo"}}),
         ];
         let expected = [
             "input absent".to_owned(),
@@ -248,6 +267,7 @@ mod tests {
             format!("input {empty}"),
             "script absent".to_owned(),
             format!("executable {empty}"),
+            "fifo nobody has the other end".to_owned(),
         ];
         assert_eq!(found(&entries), expected);
     }

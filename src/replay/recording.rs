@@ -156,8 +156,18 @@ impl Recording {
             let at = Duration::try_from_secs_f64(at).unwrap_or_default();
             tapes.lasted(at.saturating_sub(Duration::from_nanos(self.clock.realtime_ns)));
             let said = |name: &str| entry.get(name).and_then(Value::as_str);
+            if said("kind") != Some("meta") {
+                tapes.steps += entry.get("count").and_then(Value::as_u64).unwrap_or(1);
+            }
             if let (Some(OUTSIDE_SIGNAL), Some(Value::Object(args))) = (said("op"), entry.get("args")) {
                 tapes.signals.extend(OutsideSignal::of(args));
+            }
+            if let (Some("proc.exit"), Some(proc), Some(signal @ 1..)) = (
+                said("op"),
+                said("proc"),
+                entry.get("args").and_then(|args| i32::try_from(args.get("signal")?.as_i64()?).ok()),
+            ) {
+                tapes.ends.push_back((proc.to_owned(), signal));
             }
             if let (Some(TASK_IDS), Some(Value::Object(args))) = (said("op"), entry.get("args")) {
                 tapes.ids.add(args);

@@ -26,6 +26,7 @@ use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
 use serde_json::{Map, Value};
 
+pub use crate::supervisor::Ended as EndedBy;
 pub use diverted::ReplayedFiles;
 pub use failure::RunError;
 pub use inherited::Inherited;
@@ -78,6 +79,8 @@ pub struct Outcome {
     pub trace: Closing,
     /// Time that a replay has left out.
     pub left_out: LeftOut,
+    /// Why a replay was ended, if it did not end by itself.
+    pub ended_by: Option<EndedBy>,
     /// Pid 1, which ends by itself meanwhile: when this is dropped it has.
     _ending: Option<launch::KillOnDrop>,
 }
@@ -247,7 +250,8 @@ fn carry_out(ready: Ready) -> Result<Ended, RunError> {
     let streams = streams.finish(finished.as_ref().map_or(true, |finished| finished.interrupted));
     let finished = finished?;
     stopped.map_err(RunError::Proxy)?;
-    kept.map_or(Ok(()), |kept| kept.copy_out(former))?;
+    let is_interrupted = matches!(finished.ended_by, Some(EndedBy::Signal(_)));
+    kept.filter(|_| !is_interrupted).map_or(Ok(()), |kept| kept.copy_out(former))?;
     Ok(Ended { finished, streams, policy, guard })
 }
 
@@ -300,6 +304,7 @@ fn conclude(
         policy,
         trace,
         left_out: finished.left_out,
+        ended_by: finished.ended_by,
         _ending: guard,
     })
 }

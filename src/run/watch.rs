@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::launch::{Begun, Entered};
 use super::repeat::{Beginning, Repeat};
 use super::signals::HeldSignals;
-use super::{RunError, diverted, network};
+use super::{RunError, diverted, network, stdio};
 use crate::netproxy::Proxy;
 use crate::ns::init;
 use crate::plan::LaunchPlan;
@@ -79,6 +79,7 @@ pub(super) fn watch(
         diverted,
         controls: repeat.controls(base, begun.ahead())?,
         under_way: skips_waits.then(network::under_way),
+        is_unread: stdio::is_unread,
         turn,
         meanwhile: Some(Box::new(move || plan.check_document().map_err(Into::into))),
     };

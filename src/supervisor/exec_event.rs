@@ -20,6 +20,9 @@ use crate::policy::{FileId, RuleId};
 use crate::sys::ptrace;
 use crate::trace::{Event, Kind};
 
+/// So many bytes of arguments stand in an entry: as text and in hex they take up to eight times as many.
+const ARGUMENTS: usize = 1 << 20;
+
 type Mismatch = (PathBuf, Vec<OsString>, Option<RuleId>, String);
 
 impl Supervisor {
@@ -206,9 +209,25 @@ impl Supervisor {
         Ok((expected, image))
     }
 
+    /// Adds the arguments: the first of them, and all in a blob, where they are too long for an entry.
+    fn with_arguments(&self, event: Event, argv: &[OsString]) -> Result<Event, Stop> {
+        let mut bytes = 0;
+        let fits = |word: &&OsString| {
+            bytes += word.len() + 1;
+            bytes <= ARGUMENTS
+        };
+        let first = argv.iter().take_while(fits).count();
+        let event = event.words("argv", &argv[..first]);
+        if first == argv.len() {
+            return Ok(event);
+        }
+        let whole = argv.iter().flat_map(|word| [word.as_bytes(), b"\0"]).collect::<Vec<_>>().concat();
+        Ok(event.arg("argv_whole", self.recorder.keep(&whole)?))
+    }
+
     fn record_spawn(&mut self, call: &Call, expected: &Expected) -> Result<(), Stop> {
-        let event = Event::new(Kind::Observe, "proc.spawn").words("argv", &expected.argv);
-        let mut event = event.path("exe", &expected.path);
+        let event = Event::new(Kind::Observe, "proc.spawn");
+        let mut event = self.with_arguments(event, &expected.argv)?.path("exe", &expected.path);
         if let Some(script) = expected.scripts.first() {
             event = event.path("script", &script.path);
         }

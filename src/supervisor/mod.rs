@@ -30,6 +30,7 @@ mod digest;
 mod directory;
 mod dispatch;
 mod diverted;
+mod ending;
 mod environment;
 mod exec;
 mod exec_event;
@@ -97,6 +98,7 @@ pub use self::destination::{JudgeConnection, LeadLoopback, Loopback, RefusedConn
 use self::digest::Digests;
 pub use self::digest::sha256_of;
 pub use self::diverted::DivertedRoots;
+pub use self::ending::Ended;
 pub use self::exec::{CommandTable, OwnProgram};
 use self::first_change::FirstChanges;
 use self::hand_over::HandOver;
@@ -263,6 +265,7 @@ impl Supervisor {
             last_words: self.last_words.take(),
             denials: std::mem::take(&mut self.denials),
             interrupted: self.interrupted,
+            ended_by: self.outside.ended_by,
             left_out: self.clock.as_ref().map(Clock::left_out).unwrap_or_default(),
             first_refusal: self.first_refusal.take(),
         })

@@ -204,6 +204,9 @@ impl Supervisor {
     }
 
     fn decide_open(&mut self, call: &Call, access: PathAccess, found: &Found) -> Decision {
+        if found.kind() == SFlag::S_IFIFO && found.is_named() && self.is_out_of_replay(&found.path) {
+            return Decision::Own { reason: "the host's FIFO: a replay has what was recorded alone" };
+        }
         match self.is_memory_of_start(call, &found.path) {
             true => Decision::Own { reason: "what that process starts was not looked at yet, or is refused" },
             false => self.decide_file(access, found),

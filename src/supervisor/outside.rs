@@ -12,7 +12,7 @@ use nix::unistd::{Pid, getpgid, getpgrp};
 use serde_json::{Map, Value};
 
 use super::clock::Clock;
-use super::{Stop, Supervisor};
+use super::{Ended, Stop, Supervisor};
 use crate::trace::{Event, Kind, TraceError};
 
 /// The operation under which the trace holds a signal.
@@ -57,14 +57,18 @@ impl OutsideSignal {
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     coming: VecDeque<OutsideSignal>,
+    /// Processes of the recorded run that a signal has ended, and that signal, in order.
+    pub(super) ends: VecDeque<(String, i32)>,
+    /// Why the replay was ended, if it was.
+    pub(super) ended_by: Option<Ended>,
     calls: u64,
     /// Where the timeline was at the last call.
     called_at: u64,
 }
 
 impl Signals {
-    pub(super) fn new(coming: Vec<OutsideSignal>) -> Self {
-        Self { coming: coming.into(), ..Self::default() }
+    pub(super) fn new(coming: Vec<OutsideSignal>, ends: VecDeque<(String, i32)>) -> Self {
+        Self { coming: coming.into(), ends, ..Self::default() }
     }
 
     /// When the next signal comes on the timeline; `None` where there is none, or its place was not reached.
@@ -177,7 +181,7 @@ mod tests {
     #[test]
     fn a_signal_comes_when_its_time_has_passed_since_its_call() {
         let entry = json!({"signal": 15, "to": "command", "at": 500, "calls": 2, "since": 30});
-        let mut signals = Signals::new(vec![signal(&entry).expect("a signal")]);
+        let mut signals = Signals::new(vec![signal(&entry).expect("a signal")], VecDeque::new());
         assert!(!signals.called(400));
         assert_eq!(
             (signals.next(), signals.recorded(), signals.latest()),

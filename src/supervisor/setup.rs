@@ -15,6 +15,7 @@ use super::controls::{Births, Controls, Following};
 use super::denials::Denials;
 use super::destination::{JudgeConnection, LeadLoopback};
 use super::diverted::DivertedRoots;
+use super::ending::Ended;
 use super::exec::CommandTable;
 use super::outputs::{OutputPipe, Outputs};
 use super::outside;
@@ -91,6 +92,8 @@ pub struct Setup {
     pub controls: Option<Controls>,
     /// There in a replay whose waits are left out.
     pub under_way: Option<UnderWay>,
+    /// Whether what the run prints is not taken for now.
+    pub is_unread: fn() -> bool,
     /// There in a replay that goes on for real.
     pub turn: Option<Arc<Turn>>,
     /// What must hold before anything of the run begins, and is looked at while the kernel loads the command.
@@ -118,6 +121,8 @@ pub struct Finished {
     pub denials: Denials,
     /// A signal came that was meant to end the run.
     pub interrupted: bool,
+    /// Why a replay was ended, if it did not end by itself.
+    pub ended_by: Option<Ended>,
     /// Time that a replay has left out.
     pub left_out: LeftOut,
     /// Why the command was not started, if we were the reason.
@@ -135,26 +140,27 @@ pub(super) struct Controlled {
 }
 
 impl Controlled {
-    /// A replay has the signals and ids of the recorded run beside the tapes of its clock. Waits are left out of it
+    /// A replay has the signals, ends and ids of the recorded run beside the tapes of its clock. Waits are left out of it
     /// where `under_way` tells of what they may wait for.
     pub(super) fn by(setup: &mut Setup) -> Self {
         let (recorder, outputs) = (&setup.recorder, std::mem::take(&mut setup.outputs));
         let (controls, under_way) = (setup.controls.take(), setup.under_way.take());
+        let is_unread = setup.is_unread;
         let (seed, mut timeline) = controls.map(|Controls { seed, clock }| (seed, clock)).unzip();
         let tapes = timeline.as_mut().and_then(|timeline: &mut Timeline| timeline.tapes.as_mut());
         let is_replay = tapes.is_some();
-        let (signals, ids, course) = tapes.map_or_else(Default::default, |tapes| {
-            let Tapes { signals, ids, course, .. } = tapes;
-            (std::mem::take(signals), std::mem::take(ids), std::mem::take(course))
+        let (signals, ends, ids, course) = tapes.map_or_else(Default::default, |tapes| {
+            let Tapes { signals, ends, ids, course, .. } = tapes;
+            (std::mem::take(signals), std::mem::take(ends), std::mem::take(ids), std::mem::take(course))
         });
         let mut clock = timeline.map(|timeline| Clock::new(timeline, recorder.clone()));
-        let skip = clock.as_mut().filter(|_| is_replay).map(|clock| Skip::new(under_way, clock));
+        let skip = clock.as_mut().filter(|_| is_replay).map(|clock| Skip::new(under_way, is_unread, clock));
         Self {
             following: seed.map(Following::new),
             clock,
             skip,
             outputs: Outputs::new(outputs, course),
-            outside: outside::Signals::new(signals),
+            outside: outside::Signals::new(signals, ends),
             births: Births::new(ids),
         }
     }

@@ -7,7 +7,7 @@
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getsid};
 
-use super::{Stop, Supervisor};
+use super::{Ended, Stop, Supervisor};
 use crate::sys::{ptrace, tracee};
 
 /// `si_code` of a signal that the kernel sent itself, as a terminal's Ctrl-C: the command, in
@@ -32,6 +32,11 @@ impl Supervisor {
             Ok(Some(signal)) if signal.ssi_signo == libc::SIGCHLD.cast_unsigned() => self.handle_stops(),
             Ok(Some(signal)) => {
                 let number = signal.ssi_signo.cast_signed();
+                if self.is_replay() && number != libc::SIGUSR1 {
+                    self.interrupted = true;
+                    self.end_replay(Ended::Signal(number));
+                    return Ok(false);
+                }
                 let heard = self.was_heard_inside(number)?;
                 let to_group = heard || (signal.ssi_code == SI_KERNEL && !is_leaders(number));
                 self.signal_from_outside(number, to_group)?;

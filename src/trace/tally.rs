@@ -23,6 +23,14 @@ pub struct Totals {
     pub denials: u64,
 }
 
+impl Totals {
+    /// What a comparison compares.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.effects + self.observations + self.denials
+    }
+}
+
 /// One thing that was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Denial {

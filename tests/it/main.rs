@@ -18,6 +18,7 @@ mod dns;
 mod draft;
 mod durations;
 mod elsewhere;
+mod endless;
 mod escape;
 mod evasions;
 mod exec_rules;

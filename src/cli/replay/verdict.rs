@@ -4,6 +4,8 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 use super::super::Failure;
 use super::super::run::colored;
 use super::super::until::Bound;
@@ -11,7 +13,7 @@ use super::super::voice::tell;
 use super::{ReplayCommand, refused};
 use crate::replay::compare::{self, Comparison, report};
 use crate::replay::{Difference, ReplayError, embedded_times, outputs};
-use crate::run::Outcome;
+use crate::run::{EndedBy, Outcome};
 use crate::supervisor::LeftOut;
 use crate::trace::{Held, StoredBlobs, escape};
 
@@ -34,12 +36,18 @@ impl ReplayCommand {
             Some(comparison) => comparison,
             None => self.whole(recorded, live)?,
         };
+        if let Some(EndedBy::Signal(number)) = outcome.ended_by {
+            return Ok(self.interrupted(&comparison, number));
+        }
         outputs::explain(&mut comparison, recorded.blobs(), &StoredBlobs::beside(live));
-        let is_same = comparison.is_same() && !is_missed;
+        let is_same = comparison.is_same() && !is_missed && outcome.ended_by.is_none();
         if self.json {
             let mut said = report::json(&comparison);
             said["before"] = serde_json::json!(before);
             said["left_out"] = serde_json::json!(outcome.left_out.all.as_secs_f64());
+            if let Some(why) = outcome.ended_by {
+                (said["same"], said["ended"]) = (false.into(), ended(why).into());
+            }
             if let Some(bound) = bound {
                 said["same"] = is_same.into();
                 said["until"] = bound.step().into();
@@ -53,14 +61,30 @@ impl ReplayCommand {
             let same = match bound {
                 Some(bound) if is_missed => format!("{} was not reached", bound.step()),
                 Some(bound) => format!("replayed to {}", bound.step()),
+                None if outcome.ended_by.is_some() => "replay diverged".to_owned(),
                 None => "replay ok".to_owned(),
             };
+            tell(outcome.ended_by.map(|why| format!("agentbox: the replay was ended: {}", ended(why))));
             tell([format!("agentbox: {}", report::verdict(&comparison, &same, "replay diverged"))]);
         }
         if is_same {
             self.voice.tell(bound.and_then(|bound| bound.went_on(outcome)));
         }
         Ok(u8::from(!is_same))
+    }
+
+    /// A replay that its user has ended: what is missing is no difference.
+    fn interrupted(&self, comparison: &Comparison, number: i32) -> u8 {
+        let name = Signal::try_from(number).map_or_else(|_| number.to_string(), |signal| signal.to_string());
+        if self.json {
+            let mut said = report::json(comparison);
+            (said["same"], said["ended"]) = (false.into(), name.into());
+            tell([escape::json(&said.to_string())]);
+        } else {
+            let (step, steps) = (comparison.matched, comparison.recorded);
+            tell([format!("agentbox: replay interrupted by {name} at step {step} of {steps}")]);
+        }
+        128 + u8::try_from(number).unwrap_or(0)
     }
 
     /// The comparison of runs that have both come to their end.
@@ -74,6 +98,15 @@ impl ReplayCommand {
         let timed = embedded_times::between(recorded.blobs(), &StoredBlobs::beside(live));
         compare::compare_with(&mut ours, &mut theirs, [None, None], &self.lenient, &timed)
             .map_err(unreadable(&self.trace))
+    }
+}
+
+/// Why a replay did not end by itself.
+fn ended(why: EndedBy) -> &'static str {
+    match why {
+        EndedBy::AtRest => "all of it waited for what was not recorded",
+        EndedBy::Endless => "it went on for much longer than the recorded run",
+        EndedBy::Signal(_) => "interrupted",
     }
 }
 

@@ -86,7 +86,12 @@ static TABLE: &[(&str, Rule)] = &[
     ),
     (
         "proc.spawn",
-        Rule { about: &["exe"], more: &["argv", "script"], cause: Cause::CommandChanged, ..ORDERED },
+        Rule {
+            about: &["exe"],
+            more: &["argv", "argv_whole", "script"],
+            cause: Cause::CommandChanged,
+            ..ORDERED
+        },
     ),
     ("net.listen", Rule { folds: true, about: &["address", "listening"], more: &[], ..ORDERED }),
     (

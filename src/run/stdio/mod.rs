@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 
 use self::flags::Flags;
 use self::input::Hashing;
+pub(super) use self::relay::is_unread;
 use self::relay::{Flow, Relay};
 pub(super) use self::report::{Report, Running};
 use self::treatment::{Descriptor, Treatment};

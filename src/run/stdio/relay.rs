@@ -3,6 +3,7 @@
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -130,6 +131,30 @@ impl Relay {
     pub(super) fn arrived(&self) -> Arrived {
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Outputs that are being written.
+static WRITING: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them.
+struct Writing;
+
+impl Writing {
+    fn begin() -> Self {
+        WRITING.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        WRITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether somebody has yet to read what the command has written.
+pub(crate) fn is_unread() -> bool {
+    WRITING.load(Ordering::Relaxed) > 0
 }
 
 struct Worker {
@@ -267,7 +292,11 @@ impl Worker {
 
     fn deliver(&self, mut bytes: &[u8]) -> nix::Result<()> {
         while !bytes.is_empty() {
-            match write(&self.flow.to, bytes) {
+            let written = {
+                let _writing = (!self.flow.inwards).then(Writing::begin);
+                write(&self.flow.to, bytes)
+            };
+            match written {
                 Ok(count) => {
                     let (written, rest) = bytes.split_at(count);
                     let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -279,7 +308,10 @@ impl Worker {
                 }
                 Err(Errno::EINTR) => {}
                 // Whoever shares the descriptor with us made it non-blocking.
-                Err(Errno::EAGAIN) => self.wait_for_room()?,
+                Err(Errno::EAGAIN) => {
+                    let _writing = (!self.flow.inwards).then(Writing::begin);
+                    self.wait_for_room()?;
+                }
                 Err(errno) => return Err(errno),
             }
         }

@@ -88,9 +88,19 @@ impl Clock {
     /// The point of the timeline beyond which nothing is left out: the recorded run had ended, or was ended
     /// from outside, well before.
     pub(in crate::supervisor) fn horizon(&self) -> u64 {
-        let lasted = self.tapes.as_ref().map_or(Duration::ZERO, |tapes| tapes.lasted);
+        let lasted = self.lasted();
         let far = lasted.saturating_add(lasted / 8).saturating_add(GRACE).as_nanos();
         self.base.monotonic_ns.saturating_add(u64::try_from(far).unwrap_or(u64::MAX))
+    }
+
+    /// How long the recorded run lasted.
+    pub(in crate::supervisor) fn lasted(&self) -> Duration {
+        self.tapes.as_ref().map_or(Duration::ZERO, |tapes| tapes.lasted)
+    }
+
+    /// How many steps it had.
+    pub(in crate::supervisor) fn steps(&self) -> u64 {
+        self.tapes.as_ref().map_or(0, |tapes| tapes.steps)
     }
 
     /// Nanoseconds pass at once.

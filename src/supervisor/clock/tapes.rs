@@ -1,6 +1,6 @@
 //! The tapes of a recorded run, as its trace holds them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -47,10 +47,14 @@ pub struct Tapes {
     pub(super) has_interpreter: bool,
     /// How long the run lasted.
     pub(super) lasted: Duration,
+    /// How many steps it had.
+    pub steps: u64,
     /// What came from outside, where programs have a clock at real rate.
     pub(super) arrivals: Arrivals,
     /// The signals that came from outside.
     pub signals: Vec<OutsideSignal>,
+    /// The processes that a signal has ended, and that signal, in order.
+    pub ends: VecDeque<(String, i32)>,
     /// The ids of its tasks.
     pub ids: Ids,
     /// In which order its processes wrote.

@@ -323,10 +323,13 @@ impl Skip {
         let event = first_wait.into_iter().chain(first_timer).chain(self.arrival(now)).min();
         let next = event.into_iter().chain(signal).min();
         let Some(next) = next.or(recorded_signal) else {
-            self.rests = true;
+            // A terminal can be stopped by its user (termios(3), IXON).
+            let goes_on = |one: &Waiting| sight::writes_to_device(one.task, &one.blocked.call);
+            self.rests = !waiting.iter().any(goes_on);
             return Ok(false);
         };
-        if next > clock.horizon() {
+        self.is_beyond = next > clock.horizon();
+        if self.is_beyond {
             return Ok(false);
         }
         self.signal_is_next = event != Some(next);

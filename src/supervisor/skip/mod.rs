@@ -13,6 +13,7 @@
 
 mod errand;
 mod look;
+mod patience;
 mod sight;
 mod timers;
 mod transit;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use self::errand::Errand;
 use self::look::Waiting;
+use self::patience::{Course, Patience};
 use self::sight::{Blocked, WaitingCall};
 pub(super) use self::sight::{are_at_rest, has_run};
 use self::timers::Timers;
@@ -31,6 +33,7 @@ use self::wait::{Caller, Wait};
 use super::Supervisor;
 use super::call::{Call, Reply, low_half};
 use super::clock::Clock;
+use super::ending::Ended;
 use crate::sys::ptrace;
 use crate::trace::TraceError;
 
@@ -82,6 +85,8 @@ struct Known {
 pub(super) struct Skip {
     /// `None` where nothing is left out.
     under_way: Option<UnderWay>,
+    /// Whether what the run prints is not taken for now.
+    is_unread: fn() -> bool,
     /// What the timeline is ahead of the kernel's clock.
     skew: u64,
     known: HashMap<i32, Known>,
@@ -107,13 +112,17 @@ pub(super) struct Skip {
     rests: bool,
     /// Since when that is so.
     rests_since: Option<Instant>,
+    /// It waits for a time beyond the end of the recorded run.
+    is_beyond: bool,
+    patience: Patience,
 }
 
 impl Skip {
     /// Where the timeline is `skew` ahead of the kernel's clock.
-    pub(super) fn new(under_way: Option<UnderWay>, clock: &mut Clock) -> Self {
+    pub(super) fn new(under_way: Option<UnderWay>, is_unread: fn() -> bool, clock: &mut Clock) -> Self {
         Self {
             under_way,
+            is_unread,
             skew: clock.catch_up(),
             readings: HashMap::new(),
             known: HashMap::new(),
@@ -129,12 +138,14 @@ impl Skip {
             signal_is_next: false,
             rests: false,
             rests_since: None,
+            is_beyond: false,
+            patience: Patience::new(),
         }
     }
 
     /// Tells whoever is waited for that nothing of the run can go on, once that has been so for a while.
     fn tell_standstill(&mut self) {
-        if !std::mem::take(&mut self.rests) {
+        if !self.rests {
             self.rests_since = None;
             return;
         }
@@ -144,6 +155,11 @@ impl Skip {
                 (under_way.stands_still)();
             }
         }
+    }
+
+    /// Whether the run goes on for real.
+    pub(super) fn is_live(&self) -> bool {
+        self.is_live
     }
 
     /// Whether waits are left out.
@@ -257,6 +273,7 @@ impl Supervisor {
         if skip.is_due(quiet) {
             // Tasks can be gone at any time, and an answer be missing: then nothing is left out.
             skip.soon = SELDOM;
+            (skip.rests, skip.is_beyond) = (false, false);
             skip.delay = match self.look(&mut skip) {
                 Ok(true) => 1,
                 Ok(false) | Err(_) => skip.delay.saturating_mul(2).min(skip.soon),
@@ -265,8 +282,32 @@ impl Supervisor {
             skip.tell_standstill();
         }
         let signal_is_next = std::mem::take(&mut skip.signal_is_next);
+        let ended = if skip.patience.is_due() { self.lose_patience(&mut skip) } else { None };
         self.skip = Some(skip);
+        if let Some(why) = ended {
+            self.end_replay(why);
+        }
         if signal_is_next { self.give_signal() } else { Ok(()) }
+    }
+
+    /// Why the replay is to be ended now, if it is.
+    fn lose_patience(&mut self, skip: &mut Skip) -> Option<Ended> {
+        let tasks: Vec<_> = self.tasks.kin()?.tasks().into_iter().map(|(task, _)| task).collect();
+        let clock = self.clock.as_ref().filter(|_| !skip.is_live)?;
+        let is_late = skip.under_way.is_none() && clock.timeline() > clock.horizon();
+        let course = Course {
+            lasted: clock.lasted(),
+            left_out: clock.left_out().all,
+            is_beyond: skip.is_beyond || is_late,
+            rests: skip.rests,
+            steps: [clock.steps(), self.recorder.totals().steps()],
+        };
+        let ended = skip.patience.look(&tasks, course)?;
+        if (skip.is_unread)() || self.give_end() {
+            skip.patience.begin_anew();
+            return None;
+        }
+        Some(ended)
     }
 
     /// Whether a task was interrupted by us.

@@ -6,6 +6,7 @@
 //! once more by then.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
 use std::time::Duration;
 
 /// A task that is blocked.
@@ -74,6 +75,23 @@ pub(in crate::supervisor) fn has_run(task: i32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{task}/schedstat")).unwrap_or_default();
     let ran = text.split_whitespace().next().and_then(|word| word.parse().ok());
     Duration::from_nanos(ran.unwrap_or(0))
+}
+
+/// Whether a task runs, or waits for a CPU or a disk.
+pub(super) fn runs(task: i32) -> bool {
+    let state = status(&format!("/proc/{task}/status")).map(|(state, _)| state);
+    match state {
+        Some(b'D') => call_of(task).is_none_or(|call| !BIRTHS.contains(&call.number)),
+        state => state == Some(b'R'),
+    }
+}
+
+/// Whether it writes to a device, as a terminal, that may take no more for now.
+pub(super) fn writes_to_device(task: i32, call: &WaitingCall) -> bool {
+    let [descriptor, ..] = call.arguments;
+    let path = format!("/proc/{task}/fd/{}", descriptor & 0xffff_ffff);
+    [libc::SYS_write, libc::SYS_writev].contains(&call.number)
+        && fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device())
 }
 
 /// How often a task was taken from its CPU.
