@@ -49,15 +49,16 @@ pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
         lines.extend(private_home(outcome));
     }
     let refused = refused(outcome);
-    // Runtimes size themselves by these; a command that has done its work needed none.
-    let needed = |refused: &&Refused<'_>| outcome.code != 0 || !refused.is_of_sys;
+    // A command that has done its work needed none of these.
+    let needed = |refused: &&Refused<'_>| outcome.code != 0 || !refused.is_idle;
     let told: Vec<_> = refused.iter().filter(needed).take(MOST).collect();
     let words = |refused: &Refused<'_>| format!("{} ({})", refused.what, refused.hint.text(&outcome.policy));
     lines.extend(told.iter().map(|kind| format!("agentbox: {denied} {}x: {}", kind.count, words(kind))));
+    let above = told.last().map(|kind| words(kind));
     match refused.len() - told.len() {
         0 => {}
-        kinds if told.is_empty() => lines.push(format!(
-            "agentbox: {denied}: files below /sys that programs do without, {kinds} of them: agentbox show --denied"
+        _ if told.is_empty() => lines.push(format!(
+            "agentbox: {denied}: what programs do without, below /sys or bytecode: agentbox show --denied"
         )),
         1 => lines.push("agentbox: and 1 more kind: agentbox show --denied".to_owned()),
         more => lines.push(format!("agentbox: and {more} more kinds: agentbox show --denied")),
@@ -67,9 +68,7 @@ pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
         .iter()
         .filter(needed)
         .min_by_key(|refused| (refused.is_last, refused.hint.is_beyond(), refused.first));
-    if let Some(first) =
-        first.map(words).filter(|first| !lines.last().is_some_and(|line| line.ends_with(first)))
-    {
+    if let Some(first) = first.map(words).filter(|first| above.as_ref() != Some(first)) {
         lines.push(format!("agentbox: {denied} first: {first}"));
     }
     lines

@@ -29,6 +29,7 @@ mod digest;
 mod directory;
 mod dispatch;
 mod diverted;
+mod entry;
 mod environment;
 mod exec;
 mod exec_event;

@@ -44,7 +44,9 @@ fn why(entry: &Map<String, Value>) -> (Option<String>, Option<String>) {
     if entry.get("kind").is_none_or(|kind| kind != "deny") {
         return (None, None);
     }
-    (told("reason"), told("remedy").map(|rule| format!("to allow it: {rule}")))
+    let remedy = told("remedy").map(|rule| format!("to allow it: {rule}"));
+    let advice = [remedy, told("caution")].into_iter().flatten().collect::<Vec<_>>().join("; ");
+    (told("reason"), Some(advice).filter(|advice| !advice.is_empty()))
 }
 
 fn color_of(kind: &str) -> Option<&'static str> {
