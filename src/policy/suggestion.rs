@@ -98,7 +98,9 @@ impl Policy {
             Some(name) if is_link && name.is_absolute() => name,
             _ => exe,
         };
-        shell_word(program.to_str()?).map(|word| format!("exec: {word}"))
+        let here = program.strip_prefix(&self.cwd).ok().filter(|below| !below.as_os_str().is_empty());
+        let below = here.map(|below| Path::new(".").join(below));
+        shell_word(below.as_deref().unwrap_or(program).to_str()?).map(|word| format!("exec: {word}"))
     }
 
     /// The rule for one method and one path of a host.
@@ -184,8 +186,13 @@ fn value(text: &str) -> Option<String> {
     if !is_line_safe(text) {
         return None;
     }
-    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+=:~".contains(c));
-    Some(if is_plain {
+    let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+=:~".contains(c));
+    // Blanks within a path that begins like one need no quotes, unless other paths seem to follow.
+    let begins = |word: &str| ["/", "./", "~"].iter().any(|start| word.starts_with(start));
+    let mut words = text.split(' ');
+    let is_path = words.next().is_some_and(|word| is_plain(word) && begins(word))
+        && words.all(|word| !word.is_empty() && is_plain(word) && !begins(word));
+    Some(if is_plain(text) || is_path {
         text.to_owned()
     } else {
         format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))

@@ -22,6 +22,8 @@ pub(super) enum Hint<'a> {
     Allow(&'a policy::Denied),
     /// The same, as the proxy wrote it.
     Remedy(&'a str),
+    /// The same, where something else is better: what, and the rule.
+    Else(&'a str, &'a str),
     /// The rule itself.
     Rule(String),
     /// This rule denies it, which no other rule changes.
@@ -41,10 +43,11 @@ impl Hint<'_> {
                 rule.unwrap_or_else(|rule| format!("to allow it: {rule}{caution}"))
             }
             Self::Remedy(remedy) => format!("to allow it: {remedy}"),
+            Self::Else(better, remedy) => format!("{}; else: {remedy}", escape::text(better)),
             Self::Rule(rule) => format!("to allow it: {rule}"),
             Self::DeniedBy(id) => {
                 let label = policy.rule_label(*id);
-                let text = policy.rules.get(id.0).map(|rule| format!(" `{}`", rule.text.escape_debug()));
+                let text = policy.rules.get(id.0).map(|rule| format!(" `{}`", escape::text(&rule.text)));
                 // Several values on one line have one label.
                 let text = text.filter(|_| policy.denying(&label).count() == 1).unwrap_or_default();
                 format!("denied by {label}{text}")
@@ -55,7 +58,10 @@ impl Hint<'_> {
 
     fn of<'a>(denial: &'a Denial, policy: &Policy) -> Option<Hint<'a>> {
         if let Some(remedy) = &denial.remedy {
-            return Some(Hint::Remedy(remedy));
+            // A rule allows it, and the client would have none of it.
+            let is_allowed = denial.rule.as_deref().is_some_and(|rule| !rule.starts_with("no rule"));
+            let better = denial.reason.as_deref().filter(|_| is_allowed);
+            return Some(better.map_or(Hint::Remedy(remedy), |better| Hint::Else(better, remedy)));
         }
         let rule = denial.rule.as_deref()?;
         let reason = || denial.reason.as_deref().or_else(|| rule.strip_prefix("no rule: ")).map(Hint::Reason);
@@ -84,7 +90,7 @@ pub(super) struct Refused<'a> {
 /// Each kind of refusal once, in the order in which they are told.
 pub(super) fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
     let others = outcome.other_denials.iter().filter_map(|denial| {
-        let what = format!("{} {}", denial.op, denial.target.escape_debug());
+        let what = format!("{} {}", denial.op, escape::text(&denial.target));
         let hint = Hint::of(denial, &outcome.policy)?;
         let (count, first, is_read) = (denial.count, denial.first, denial.op == "read");
         Some(Refused { is_last: false, is_idle: false, is_read, count, first, what, hint })
@@ -287,23 +293,23 @@ fn dot_file(denied: &policy::Denied, policy: &Policy) -> Option<String> {
 
 fn describe(denied: &policy::Denied) -> String {
     use policy::Denied;
-    let escaped = |text: &std::ffi::OsStr| text.to_string_lossy().escape_debug().to_string();
+    let escaped = |text: &std::ffi::OsStr| escape::text(&text.to_string_lossy());
     match denied {
         Denied::Path { access: PathAccess::Read, path } => format!("read {}", escaped(path.as_os_str())),
         Denied::Path { access: PathAccess::Write, path } | Denied::Entry { path, .. } => {
             format!("write {}", escaped(path.as_os_str()))
         }
         Denied::Exec { exe, .. } => format!("exec {}", escaped(exe.as_os_str())),
-        Denied::Name(name) => format!("net {}", name.escape_debug()),
+        Denied::Name(name) => format!("net {}", escape::text(name)),
         Denied::Connect { names, address, port, .. } => match names.first() {
-            Some(name) => format!("net {}:{port}", name.escape_debug()),
+            Some(name) => format!("net {}:{port}", escape::text(name)),
             None => format!("net {}", std::net::SocketAddr::new(*address, *port)),
         },
         Denied::Request { names, address, port, method, path } => {
             let host = names.first().cloned().unwrap_or_else(|| address.to_string());
-            format!("net {} {}:{port}{}", method.escape_debug(), host.escape_debug(), path.escape_debug())
+            format!("net {} {}:{port}{}", escape::text(method), escape::text(&host), escape::text(path))
         }
         Denied::Unix(path) => format!("net unix:{}", escaped(path.as_os_str())),
-        Denied::Env(name) => format!("env {}", name.escape_debug()),
+        Denied::Env(name) => format!("env {}", escape::text(name)),
     }
 }

@@ -40,8 +40,8 @@ fn programs() {
     assert_eq!(exec("/usr/bin/dash", "/bin/sh"), "exec: sh");
     assert_eq!(exec("/usr/sbin/ip", "/usr/sbin/ip"), "exec: /usr/sbin/ip");
     assert_eq!(exec("/opt/v1/bin/tool", "/opt/bin/tool2"), "exec: /opt/bin/tool2");
-    assert_eq!(exec("/r/out/tool", "tool"), "exec: /r/out/tool");
-    assert_eq!(exec("/r/it's *", "x"), r"exec: '/r/it'\''s *'");
+    assert_eq!(exec("/r/out/tool", "tool"), "exec: ./out/tool");
+    assert_eq!(exec("/r/it's *", "x"), r"exec: './it'\''s *'");
     let nameless = Denied::Exec { exe: "/usr/bin/git".into(), argv: Vec::new() };
     assert!(policy.suggestion(&nameless).starts_with('#'));
 }
