@@ -132,12 +132,13 @@ impl<'s, 'a> Parser<'s, 'a> {
         }
         let shown = if verb.is_empty() { word } else { start..start + verb.len() };
         let bare = verb.trim_end_matches(':');
-        let is_path = bare.starts_with(['.', '/', '~', '*']) || bare.contains('/');
+        // `.env` is no slip of `env`.
+        let is_file = bare.starts_with(['.', '*']) && !bare.contains('/');
         let help = match Key::from_word(bare).filter(|found| found.is_verb()) {
-            _ if is_path && key == Key::Deny && !bare.contains('/') => {
-                format!("write `deny: read {bare}`, or `deny: read **/{bare}` for each of that name")
+            _ if is_file => {
+                let rule = format!("{}: read", key.name());
+                format!("write `{rule} {bare}`, or `{rule} **/{bare}` for each of that name")
             }
-            _ if is_path => format!("write `{}: read {bare}`", key.name()),
             Some(found) if bare != verb => {
                 format!("leave out the second colon: `{}: {} …`", key.name(), found.name())
             }

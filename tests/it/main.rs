@@ -64,6 +64,7 @@ mod standstill;
 mod stat_times;
 mod stdio;
 mod streams;
+mod suggestions;
 mod support;
 mod terminal;
 mod tls;

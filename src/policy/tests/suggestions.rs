@@ -25,6 +25,9 @@ fn paths() {
     assert_eq!(path(b"/proc/sys/x"), "read: /proc/sys/x");
     assert!(path(b"/proc/2").starts_with('#') && path(b"/proc/2/task/3/comm").starts_with('#'));
     assert_eq!(path(b"/r/a, \"b\" \\*#"), r##"read: "./a, \"b\" \\*#""##);
+    assert_eq!(path(b"/r/My Documents"), "read: ./My Documents");
+    assert_eq!(path(b"/r/a ./b"), "read: \"./a ./b\"");
+    assert!(path(b"/home/u/.ssh/id_rsa").starts_with("# ~/.ssh is a place of secrets"));
     assert!(path(b"/r/a\nwrite: /").starts_with('#'));
     assert!(path(b"/r/\xff").starts_with('#'));
 }
