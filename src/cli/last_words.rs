@@ -57,9 +57,16 @@ pub(super) fn of(outcome: &Outcome, enforce: bool, environment: &Environment) ->
         // A listing of nothing is no failure of `ls`.
         lines.extend(shown_in_part(outcome).filter(|_| shows_nothing(outcome)));
     }
+    lines.extend(refusals(outcome, denied));
+    lines
+}
+
+/// What was refused.
+fn refusals(outcome: &Outcome, denied: &str) -> Vec<String> {
     let refused = refused(outcome);
-    // A command that has done its work needed none of these.
-    let needed = |refused: &&Refused<'_>| outcome.code != 0 || !refused.is_idle;
+    // They are told where nothing else was refused, and not of a command that has done its work.
+    let all_idle = refused.iter().all(|kind| kind.is_idle);
+    let needed = |kind: &&Refused<'_>| !kind.is_idle || (all_idle && outcome.code != 0);
     // What failed first is most often why the rest did: nothing comes after it.
     let first = refused
         .iter()
@@ -69,7 +76,8 @@ pub(super) fn of(outcome: &Outcome, enforce: bool, environment: &Environment) ->
     let counted = |kind: &Refused<'_>| format!("agentbox: {denied} {}x: {}", kind.count, words(kind));
     let told: Vec<_> = refused.iter().filter(needed).take(MOST).collect();
     let is_first = |kind: &Refused<'_>| first.is_some_and(|first| std::ptr::eq(first, kind));
-    lines.extend(told.iter().filter(|kind| !is_first(kind)).map(|kind| counted(kind)));
+    let others = told.iter().filter(|kind| !is_first(kind));
+    let mut lines: Vec<_> = others.map(|kind| counted(kind)).collect();
     match refused.len() - told.len() {
         0 => {}
         _ if told.is_empty() => lines.push(format!(
@@ -114,7 +122,8 @@ fn shown_in_part(outcome: &Outcome) -> Option<String> {
 /// Whether no rule names anything in the working directory.
 fn shows_nothing(outcome: &Outcome) -> bool {
     let policy = &outcome.policy;
-    outcome.denials.partial.contains(policy.cwd()) && !policy.shown().any(|place| place.starts_with(policy.cwd()))
+    outcome.denials.partial.contains(policy.cwd())
+        && !policy.shown().any(|place| place.starts_with(policy.cwd()))
 }
 
 /// Keys that are set and that the command did not get.

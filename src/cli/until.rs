@@ -125,11 +125,7 @@ impl Bound {
     }
 
     /// Where that trace goes.
-    pub(super) fn placement(
-        &self,
-        prepared: &Prepared,
-        enforced: bool,
-    ) -> Result<Placement, Failure> {
+    pub(super) fn placement(&self, prepared: &Prepared, enforced: bool) -> Result<Placement, Failure> {
         let out = prepared.host.resolve(&self.out);
         let reach = reach(&prepared.policy, &prepared.facts, &out, enforced);
         Ok(Placement::plan(&self.out, &reach, false)?)

@@ -7,8 +7,7 @@ use super::verdict::{Denied, PathAccess};
 use super::{Policy, credentials};
 
 /// Where the system looks for what it starts and how (hier(7)).
-const OF_SYSTEM: [&str; 8] =
-    ["/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/var/spool/cron"];
+const OF_SYSTEM: [&str; 8] = ["/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/var/spool/cron"];
 /// The same below the home of the user: shells, sessions and editors.
 const OF_USER: [&str; 22] = [
     ".bashrc",

@@ -33,13 +33,15 @@ const PLACES: [&str; 18] = [
 ];
 
 /// Of the system.
-const OF_SYSTEM: [&str; 5] = ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private", "/root/.ssh"];
+const OF_SYSTEM: [&str; 5] =
+    ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private", "/root/.ssh"];
 
 /// The place of secrets that holds `path`, as a policy says it.
 pub(super) fn place_of(path: &Path, home: Option<&Path>) -> Option<String> {
     let below = home.and_then(|home| path.strip_prefix(home).ok());
     let of_user = below.and_then(|below| PLACES.iter().find(|place| below.starts_with(place)));
-    let of_system = || OF_SYSTEM.iter().find(|place| path.starts_with(place)).map(|place| (*place).to_owned());
+    let of_system =
+        || OF_SYSTEM.iter().find(|place| path.starts_with(place)).map(|place| (*place).to_owned());
     of_user.map(|place| format!("~/{place}")).or_else(of_system)
 }
 

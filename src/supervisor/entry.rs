@@ -25,7 +25,8 @@ pub(super) fn refused(call: &Call, access: PathAccess, resolved: &Path) -> Denie
     if access == PathAccess::Read || is_the_runs_own(resolved) {
         return plain();
     }
-    let entry = |directory: &Path| Denied::Entry { path: resolved.to_owned(), directory: directory.to_owned() };
+    let entry =
+        |directory: &Path| Denied::Entry { path: resolved.to_owned(), directory: directory.to_owned() };
     if let Some(directory) = repository(resolved).filter(|_| is_git(call)) {
         return entry(&directory);
     }
@@ -63,7 +64,10 @@ fn seems_random(name: &OsStr) -> bool {
 
 /// The directory of git's that holds the name (gitrepository-layout(5)).
 fn repository(path: &Path) -> Option<PathBuf> {
-    path.ancestors().skip(1).find(|above| above.file_name().is_some_and(|name| name == ".git")).map(Path::to_owned)
+    path.ancestors()
+        .skip(1)
+        .find(|above| above.file_name().is_some_and(|name| name == ".git"))
+        .map(Path::to_owned)
 }
 
 /// Whether git asks. It is a hint for a hint: nothing is allowed by it.

@@ -266,7 +266,8 @@ fn folded(kind: Apart, outcome: &Outcome) -> Option<Refused<'_>> {
         Apart::Secret => {
             let names: Vec<_> = all.iter().map(|one| describe(&one.denied)).collect();
             let (named, more) = first_of(&names);
-            let hint = if names.len() > 1 { Hint::Reason("places of secrets") } else { Hint::Allow(&one.denied) };
+            let hint =
+                if names.len() > 1 { Hint::Reason("places of secrets") } else { Hint::Allow(&one.denied) };
             (format!("{named}{more}"), hint)
         }
         Apart::Sys if all.len() == 1 => (describe(&one.denied), Hint::Allow(&one.denied)),

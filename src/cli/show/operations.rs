@@ -85,7 +85,10 @@ mod tests {
     fn a_misspelt_one_is_told_from_one_that_did_not_occur() {
         assert_eq!(unknown("fs.*"), None);
         assert_eq!(unknown("net.listen"), None);
-        assert!(unknown("fs.nonsense").is_some_and(|said| said.contains("fs.open_read") && !said.contains("net.")));
+        assert!(
+            unknown("fs.nonsense")
+                .is_some_and(|said| said.contains("fs.open_read") && !said.contains("net."))
+        );
         assert!(unknown("nonsense").is_some_and(|said| said.contains("net.stream")));
     }
 }

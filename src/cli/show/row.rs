@@ -110,7 +110,9 @@ mod tests {
     #[test]
     fn a_path_is_told_from_the_directory_of_the_run() {
         let read = |path: &str, resolved: &str| {
-            row(&json!({"i": 3, "kind": "observe", "op": "fs.open_read", "args": {"path": path, "resolved": resolved}}))
+            row(
+                &json!({"i": 3, "kind": "observe", "op": "fs.open_read", "args": {"path": path, "resolved": resolved}}),
+            )
         };
         assert_eq!(read("config", "/w/.git/config"), "   3  observe  fs.open_read    config (.git/config)\n");
         assert_eq!(read("./a", "/w/a"), "   3  observe  fs.open_read    ./a\n");
