@@ -154,7 +154,7 @@ fn private_home(outcome: &Outcome) -> Option<String> {
     };
     let names: Vec<_> = missed.filter(plain).collect();
     let harmless = names.iter().find(|name| secret(name).is_none());
-    let name = harmless.or(names.first())?;
+    let name = harmless.or_else(|| names.first())?;
     let shown = name.display();
     let hint = match secret(name) {
         Some(place) => format!("{place} is a place of secrets"),
