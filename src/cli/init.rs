@@ -12,7 +12,9 @@ use crate::trace::escape;
 mod starter;
 
 use super::Failure;
+use super::keys;
 use super::output::written;
+use super::voice::Voice;
 use super::worktree;
 use starter::Starter;
 
@@ -25,6 +27,8 @@ pub struct InitCommand {
     /// The file to write; it must not exist
     #[arg(short, long, value_name = "FILE", default_value = "agentbox.policy")]
     policy: PathBuf,
+    #[command(flatten)]
+    voice: Voice,
 }
 
 impl InitCommand {
@@ -44,6 +48,7 @@ impl InitCommand {
         let env: Vec<_> = std::env::vars_os().collect();
         let text = survey(self.profile.as_deref(), &env, &cwd).to_string();
         match write_new(&self.policy, &text) {
+            Ok(()) if self.voice.is_quiet() => Ok(0),
             Ok(()) => {
                 let path = escape::text(&self.policy.to_string_lossy());
                 written(0, writeln!(io::stdout(), "wrote {path}"))
@@ -85,25 +90,12 @@ const COMMON: [&str; 24] = [
 /// Looks at what the policy should speak of; opens nothing but `.git` files.
 fn survey<'a>(profile: Option<&'a str>, env: &[(OsString, OsString)], cwd: &Path) -> Starter<'a> {
     let on_path = |word: &&&str| !command::programs(OsStr::new(word), env, cwd).is_empty();
-    let mut keys: Vec<String> = env
-        .iter()
-        .filter(|(_, value)| !value.is_empty())
-        .filter_map(|(name, _)| name.to_str())
-        .filter(|name| name.ends_with("_API_KEY") && is_plain(name))
-        .map(str::to_owned)
-        .collect();
-    keys.sort();
-    keys.dedup();
     Starter {
         profile,
         programs: COMMON.iter().filter(on_path).copied().collect(),
-        keys,
+        keys: keys::set(env),
         worktree: worktree::around(cwd),
     }
-}
-
-fn is_plain(name: &str) -> bool {
-    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 #[cfg(test)]

@@ -2,13 +2,18 @@
 
 mod refused;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::keys;
 use crate::plan::PRIVATE_HOME;
-use crate::policy::{self, PathAccess};
+use crate::policy::{self, PathAccess, Verdict};
 use crate::run::Outcome;
 use crate::trace::escape;
 use refused::{Refused, refused};
+
+/// The variables of the launcher.
+type Environment = [(OsString, OsString)];
 
 /// Kinds of refusals that are told; the trace holds all of them.
 const MOST: usize = 3;
@@ -18,7 +23,7 @@ fn counted(count: u64, what: &str) -> String {
 }
 
 /// The lines.
-pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
+pub(super) fn of(outcome: &Outcome, enforce: bool, environment: &Environment) -> Vec<String> {
     let totals = outcome.totals;
     let (denial, denied) =
         if enforce { ("denial", "denied") } else { ("would-be denial", "would be denied") };
@@ -47,31 +52,44 @@ pub(super) fn of(outcome: &Outcome, enforce: bool) -> Vec<String> {
     if outcome.code != 0 && enforce {
         lines.extend(shown_in_part(outcome));
         lines.extend(private_home(outcome));
+        lines.extend(not_passed(outcome, environment));
+    } else if enforce && totals.denials == 0 {
+        // A listing of nothing is no failure of `ls`.
+        lines.extend(shown_in_part(outcome).filter(|_| shows_nothing(outcome)));
     }
+    lines.extend(refusals(outcome, denied));
+    lines
+}
+
+/// What was refused.
+fn refusals(outcome: &Outcome, denied: &str) -> Vec<String> {
     let refused = refused(outcome);
-    // Runtimes size themselves by these; a command that has done its work needed none.
-    let needed = |refused: &&Refused<'_>| outcome.code != 0 || !refused.is_of_sys;
-    let told: Vec<_> = refused.iter().filter(needed).take(MOST).collect();
-    let words = |refused: &Refused<'_>| format!("{} ({})", refused.what, refused.hint.text(&outcome.policy));
-    lines.extend(told.iter().map(|kind| format!("agentbox: {denied} {}x: {}", kind.count, words(kind))));
-    match refused.len() - told.len() {
-        0 => {}
-        kinds if told.is_empty() => lines.push(format!(
-            "agentbox: {denied}: files below /sys that programs do without, {kinds} of them: agentbox show --denied"
-        )),
-        1 => lines.push("agentbox: and 1 more kind: agentbox show --denied".to_owned()),
-        more => lines.push(format!("agentbox: and {more} more kinds: agentbox show --denied")),
-    }
+    // They are told where nothing else was refused, and not of a command that has done its work.
+    let all_idle = refused.iter().all(|kind| kind.is_idle);
+    let needed = |kind: &&Refused<'_>| !kind.is_idle || (all_idle && outcome.code != 0);
     // What failed first is most often why the rest did: nothing comes after it.
     let first = refused
         .iter()
         .filter(needed)
         .min_by_key(|refused| (refused.is_last, refused.hint.is_beyond(), refused.first));
-    if let Some(first) =
-        first.map(words).filter(|first| !lines.last().is_some_and(|line| line.ends_with(first)))
-    {
-        lines.push(format!("agentbox: {denied} first: {first}"));
+    let words = |refused: &Refused<'_>| format!("{} ({})", refused.what, refused.hint.text(&outcome.policy));
+    let counted = |kind: &Refused<'_>| format!("agentbox: {denied} {}x: {}", kind.count, words(kind));
+    let told: Vec<_> = refused.iter().filter(needed).take(MOST).collect();
+    let is_first = |kind: &Refused<'_>| first.is_some_and(|first| std::ptr::eq(first, kind));
+    let others = told.iter().filter(|kind| !is_first(kind));
+    let mut lines: Vec<_> = others.map(|kind| counted(kind)).collect();
+    match refused.len() - told.len() {
+        0 => {}
+        _ if told.is_empty() => lines.push(format!(
+            "agentbox: {denied}: what programs do without, below /sys or bytecode: agentbox show --denied"
+        )),
+        1 => lines.push("agentbox: and 1 more kind: agentbox show --denied".to_owned()),
+        more => lines.push(format!("agentbox: and {more} more kinds: agentbox show --denied")),
     }
+    lines.extend(first.map(|first| match told.iter().any(|kind| is_first(kind)) {
+        true => counted(first),
+        false => format!("agentbox: {denied} first: {}", words(first)),
+    }));
     lines
 }
 
@@ -101,15 +119,46 @@ fn shown_in_part(outcome: &Outcome) -> Option<String> {
     ))
 }
 
+/// Whether no rule names anything in the working directory.
+fn shows_nothing(outcome: &Outcome) -> bool {
+    let policy = &outcome.policy;
+    outcome.denials.partial.contains(policy.cwd())
+        && !policy.shown().any(|place| place.starts_with(policy.cwd()))
+}
+
+/// Keys that are set and that the command did not get.
+fn not_passed(outcome: &Outcome, environment: &Environment) -> Option<String> {
+    let policy = &outcome.policy;
+    let is_given = |name: &String| {
+        let set = policy.assigned_env();
+        policy.secrets().any(|(_, secret)| secret.name == *name) || set.iter().any(|(other, _)| other == name)
+    };
+    let is_missing = |name: &String| matches!(policy.decide_env(name), Verdict::Deny { rule: None, .. });
+    let mut names: Vec<_> =
+        keys::set(environment).into_iter().filter(|name| is_missing(name) && !is_given(name)).collect();
+    let more = if names.len() > MOST { ", …" } else { "" };
+    names.truncate(MOST);
+    (!names.is_empty()).then(|| format!("agentbox: not passed: {}{more} (env: NAME)", names.join(", ")))
+}
+
 /// That HOME was private, where something was looked for in it.
 fn private_home(outcome: &Outcome) -> Option<String> {
-    let mut missed = outcome.denials.missed.iter().filter_map(|path| path.strip_prefix(PRIVATE_HOME).ok());
+    let missed = outcome.denials.missed.iter().filter_map(|path| path.strip_prefix(PRIVATE_HOME).ok());
     let plain = |name: &&Path| {
         name.to_str()
             .is_some_and(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c)))
     };
-    let name = missed.find(plain)?.display();
-    Some(format!(
-        "agentbox: HOME was private and empty, and ~/{name} was looked for (to show it: env: HOME and read: ~/{name})"
-    ))
+    let secret = |name: &Path| {
+        let path = outcome.policy.home()?.join(name);
+        outcome.policy.place_of_secrets(&policy::Denied::Path { access: PathAccess::Read, path })
+    };
+    let names: Vec<_> = missed.filter(plain).collect();
+    let harmless = names.iter().find(|name| secret(name).is_none());
+    let name = harmless.or_else(|| names.first())?;
+    let shown = name.display();
+    let hint = match secret(name) {
+        Some(place) => format!("{place} is a place of secrets"),
+        None => format!("to show it: env: HOME and read: ~/{shown}"),
+    };
+    Some(format!("agentbox: HOME was private and empty, and ~/{shown} was looked for ({hint})"))
 }

@@ -4,6 +4,7 @@ mod diff;
 mod duration;
 mod exit;
 pub mod init;
+mod keys;
 mod last_words;
 mod later;
 mod output;

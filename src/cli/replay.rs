@@ -99,7 +99,7 @@ impl ReplayCommand {
         let tls = interception(&recording, self.until.roots()?)?;
         let secrets = secrets(&recording, &prepared.policy, turn.is_some())?;
         let placement = match turn.and(bound.as_ref()) {
-            Some(bound) => bound.placement(&prepared, is_enforced(&recording), self.voice)?,
+            Some(bound) => bound.placement(&prepared, is_enforced(&recording))?,
             None => apart(&scratch, &prepared, is_enforced(&recording))?,
         };
         let mut plan = plan(&recording, &path, turn.and(bound.as_ref()), prepared, &placement, tls.as_ref());

@@ -173,7 +173,6 @@ impl RunCommand {
         let signals = run::hold_signals()?;
         let placement = Placement::plan(&self.trace, &reach, self.force)?;
         looks.look_again();
-        self.voice.tell(elsewhere(&placement));
         self.voice.tell(former(&placement));
         let mut protected = protected(&placement);
         // Through another one the next trace would land elsewhere.
@@ -208,20 +207,13 @@ impl RunCommand {
             // The run is over and its trace whole: the code stays the command's.
             tell([format!("agentbox: {error}; so `replay` will ask for the policy of this trace by -p")]);
         }
-        self.voice.tell(last_words::of(&outcome, enforce));
+        self.voice.tell(last_words::of(&outcome, enforce, &facts.environment));
         if outcome.code != 0 && enforce {
             self.voice.tell(hidden_repository(&outcome.policy, &facts.cwd));
         }
         outcome.trace.finish().map_err(run::RunError::from)?;
         Ok(outcome.code)
     }
-}
-
-/// Where the trace is written, if that is another place.
-pub(super) fn elsewhere(placement: &Placement) -> Option<String> {
-    let (at, to) = (placement.written_at(), placement.destination());
-    let (here, there) = (at.display(), to.display());
-    (at != to).then(|| format!("agentbox: the trace is written at {here} and moved to {there} at the end"))
 }
 
 /// That former traces pile up: what is evidence is not removed unasked.

@@ -14,6 +14,7 @@ use crate::trace::{self, Line, Reader, TraceError, escape};
 mod filter;
 mod header;
 mod meta;
+mod operations;
 mod outcome;
 mod row;
 
@@ -69,7 +70,8 @@ impl ShowCommand {
             Ok(ending) => {
                 tell(ending.notes());
                 if ending.shown == 0 && !filter.is_empty() {
-                    self.voice.tell(["agentbox: no entry matches".to_owned()]);
+                    let why = filter.misspelt().map(|why| format!(": {why}")).unwrap_or_default();
+                    self.voice.tell([format!("agentbox: no entry matches{why}")]);
                 }
                 Ok(0)
             }
@@ -127,6 +129,7 @@ fn print(path: &Path, filter: &Filter, style: &Style, out: &mut impl Write) -> R
     let file = File::open(path).map_err(read)?;
     let mut reader = Reader::new(file);
     let mut ending = Ending::default();
+    let mut place = None;
     let mut number = 0;
     while let Some(line) = reader.next_line().map_err(read)? {
         number += 1;
@@ -146,9 +149,12 @@ fn print(path: &Path, filter: &Filter, style: &Style, out: &mut impl Write) -> R
             continue;
         };
         ending.sealed = entry.get("op").is_some_and(|op| op == "run.seal");
+        if number == 1 {
+            place = entry.get("args").and_then(|args| Some(args.get("cwd")?.as_str()?.to_owned()));
+        }
         if filter.takes(&entry) {
             ending.shown += 1;
-            print_entry(bytes, &entry, filter, style, out).map_err(Stopped::Output)?;
+            print_entry(bytes, &entry, (filter, place.as_deref()), style, out).map_err(Stopped::Output)?;
         }
     }
     Ok(ending)
@@ -172,7 +178,7 @@ fn parse(line: &[u8]) -> Option<Map<String, Value>> {
 fn print_entry(
     line: &[u8],
     entry: &Map<String, Value>,
-    filter: &Filter,
+    (filter, place): (&Filter, Option<&str>),
     style: &Style,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -187,5 +193,5 @@ fn print_entry(
     if filter.is_empty() && entry.get("op").is_some_and(|op| op == "run.start") {
         header::write(entry, out)?;
     }
-    row::write(entry, style.color, out)
+    row::write(entry, place, style.color, out)
 }

@@ -13,9 +13,8 @@ use rustls::pki_types::CertificateDer;
 
 use super::Failure;
 use super::places::absolute_path;
-use super::run::{Prepared, elsewhere, reach};
+use super::run::{Prepared, reach};
 use super::tls::{check_host, roots};
-use super::voice::Voice;
 use crate::policy::Host as _;
 use crate::replay::compare::{self, Cause, Comparison, Goal, Named};
 use crate::replay::{Recording, embedded_times};
@@ -126,17 +125,10 @@ impl Bound {
     }
 
     /// Where that trace goes.
-    pub(super) fn placement(
-        &self,
-        prepared: &Prepared,
-        enforced: bool,
-        voice: Voice,
-    ) -> Result<Placement, Failure> {
+    pub(super) fn placement(&self, prepared: &Prepared, enforced: bool) -> Result<Placement, Failure> {
         let out = prepared.host.resolve(&self.out);
         let reach = reach(&prepared.policy, &prepared.facts, &out, enforced);
-        let placement = Placement::plan(&self.out, &reach, false)?;
-        voice.tell(elsewhere(&placement));
-        Ok(placement)
+        Ok(Placement::plan(&self.out, &reach, false)?)
     }
 
     /// What is asked while the run goes on: whether the step has come, of the trace `live`.

@@ -79,6 +79,9 @@ pub struct Refusal {
     pub remedy: Option<String>,
 }
 
+/// Ports of HTTP, plain and within TLS.
+const USUAL: [u16; 2] = [80, 443];
+
 impl Refusal {
     /// The same for a request that named a port beside the name.
     pub(crate) fn on_port(self, port: Option<u16>) -> Self {
@@ -90,8 +93,12 @@ impl Refusal {
         // The rules of the name may name other ports.
         let of_name = self.name.as_ref().map(|name| format!("net: {name}:"));
         let pinned = |remedy: &str| of_name.as_ref().is_some_and(|start| remedy.starts_with(start.as_str()));
+        let whole = self.name.as_ref().map(|name| format!("net: {name}"));
+        let is_whole = |remedy: &str| whole.as_deref() == Some(remedy);
         let remedy = match self.remedy {
             Some(remedy) if pinned(&remedy) => Some(format!("net: {target} private")),
+            // Of the usual two, the other is wanted next.
+            Some(remedy) if is_whole(&remedy) && !USUAL.contains(&port) => Some(format!("{remedy}:{port}")),
             remedy => remedy,
         };
         Self { target, port: Some(port), remedy, ..self }

@@ -363,7 +363,7 @@ fn note_refusal(egress: &Egress, grant: &Grant, secure: &Secure, error: &io::Err
         name,
         address: Some(to.ip()),
         port: Some(to.port()),
-        reason: error.to_string(),
+        reason: format!("{error}: have it trust the file that SSL_CERT_FILE names (npm: `cafile`)"),
         rule: Some(grant.rule().to_owned()),
         remedy: Some(format!("net: {}{port} tunnel", secure.host)),
     };

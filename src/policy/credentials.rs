@@ -1,7 +1,7 @@
-//! Warnings for grants that cover well-known places of secrets.
+//! Well-known places of secrets, and warnings for grants that cover them.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::host::Host;
 use super::parse::Effect;
@@ -31,6 +31,19 @@ const PLACES: [&str; 18] = [
     "snap/firefox",
     "snap/chromium",
 ];
+
+/// Of the system.
+const OF_SYSTEM: [&str; 5] =
+    ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private", "/root/.ssh"];
+
+/// The place of secrets that holds `path`, as a policy says it.
+pub(super) fn place_of(path: &Path, home: Option<&Path>) -> Option<String> {
+    let below = home.and_then(|home| path.strip_prefix(home).ok());
+    let of_user = below.and_then(|below| PLACES.iter().find(|place| below.starts_with(place)));
+    let of_system =
+        || OF_SYSTEM.iter().find(|place| path.starts_with(place)).map(|place| (*place).to_owned());
+    of_user.map(|place| format!("~/{place}")).or_else(of_system)
+}
 
 /// One warning for each grant that covers such a place, unless a rule names the place.
 pub(super) fn warnings(rules: &[Placed], host: &dyn Host) -> Vec<Diagnostic> {

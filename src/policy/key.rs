@@ -50,6 +50,13 @@ pub(super) fn nearest(word: &str) -> Option<&'static str> {
         .or_else(|| SYNONYMS.iter().find(|(other, _)| *other == word).map(|(_, name)| *name))
 }
 
+/// The key that a word means which is one slip away from it.
+pub(super) fn misspelt(word: &str) -> Option<Key> {
+    let word = word.to_lowercase();
+    let is_word = word.len() > 2 && word.len() <= LONGEST_WORD && word.chars().all(char::is_alphabetic);
+    KEYS.iter().find(|(_, name)| is_word && distance(&word, name) == 1).map(|(key, _)| *key)
+}
+
 /// Edits (insert, delete, replace, swap of neighbours) that make `b` of `a`: optimal string alignment.
 pub(super) fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

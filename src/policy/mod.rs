@@ -11,6 +11,7 @@
 //! A policy can be serialised and decides alike afterwards.
 
 mod address;
+mod caution;
 mod check;
 mod credentials;
 mod digest;
@@ -58,6 +59,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use address::{canonical as canonical_address, is_loopback, is_special};
+pub use caution::is_bytecode;
 pub use check::{load, parse};
 pub use env_rule::EnvRule;
 pub use exec_rule::{ExecProgram, ExecRule, ProgramFile};

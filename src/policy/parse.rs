@@ -132,7 +132,13 @@ impl<'s, 'a> Parser<'s, 'a> {
         }
         let shown = if verb.is_empty() { word } else { start..start + verb.len() };
         let bare = verb.trim_end_matches(':');
+        // `.env` is no slip of `env`.
+        let is_file = bare.starts_with(['.', '*']) && !bare.contains('/');
         let help = match Key::from_word(bare).filter(|found| found.is_verb()) {
+            _ if is_file => {
+                let rule = format!("{}: read", key.name());
+                format!("write `{rule} {bare}`, or `{rule} **/{bare}` for each of that name")
+            }
             Some(found) if bare != verb => {
                 format!("leave out the second colon: `{}: {} …`", key.name(), found.name())
             }
@@ -237,9 +243,15 @@ impl<'s, 'a> Parser<'s, 'a> {
         // `exec: env python3` is a program that has the name of a key.
         let may_be_program = key == Key::Exec && matches!(place, Place::AfterKey);
         let (first, rest) = value.raw.split_once(char::is_whitespace)?;
-        let meant = Key::from_word(first).filter(|_| !value.quoted && !may_be_program)?;
+        let misspelt = || {
+            let is_path = matches!(key, Key::Read | Key::Write | Key::ReadOnce | Key::Runtime | Key::Env);
+            key::misspelt(first).filter(|_| is_path && matches!(place, Place::Continued))
+        };
+        let is_key = Key::from_word(first).is_some();
+        let meant = Key::from_word(first).or_else(misspelt).filter(|_| !value.quoted && !may_be_program)?;
         let span = value.span.start..value.span.start + first.len();
-        let message = format!("this value of `{}:` begins with the key `{first}`", key.name());
+        let what = if is_key { "the key" } else { "what looks like a key," };
+        let message = format!("this value of `{}:` begins with {what} `{first}`", key.name());
         let help =
             format!("write the colon: `{}: {}`, or quotes around the value", meant.name(), rest.trim_start());
         Some(self.source.error(number, span, message).help(help))

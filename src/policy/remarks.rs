@@ -27,7 +27,8 @@ pub(super) fn all(rules: &[Placed], host: &dyn Host) -> Vec<Diagnostic> {
     ));
     remarks.extend(older_meaning(
         maybe_older,
-        |placed| is_grant(placed) && placed.quoted,
+        // Cut in two at the comma or the comment, such a value meant nothing to it.
+        |placed| is_grant(placed) && placed.quoted && !placed.rule.value.contains([',', '#', '"', '\\']),
         "quotes around a value quote it here, and were part of it for the older tool",
         "nothing is to be done if the policy was written for this tool",
     ));

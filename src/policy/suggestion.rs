@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::Policy;
+use super::caution::is_bytecode;
 use super::name;
 use super::source::is_line_safe;
 use super::verdict::{Denied, PathAccess, Transport};
@@ -26,13 +27,25 @@ impl Policy {
             Denied::Exec { argv, .. } if argv.is_empty() => {
                 return "# no rule allows a program under a name that is another's".to_owned();
             }
+            denied if is_bytecode(denied) => {
+                return "# programs do without bytecode".to_owned();
+            }
             Denied::Path { path, .. } if is_of_a_process(path) => {
                 return "# no rule can name a process of the run".to_owned();
             }
             Denied::Path { access: PathAccess::Write, path } if path.starts_with("/proc") => {
                 return "# no rule allows to change the kernel's settings".to_owned();
             }
+            Denied::Entry { directory, .. } if self.is_too_wide(directory) => {
+                let directory = directory.display();
+                return format!("# that needs a rule for all of {directory}: work in a directory below it")
+                    .escape_debug()
+                    .to_string();
+            }
             _ => {}
+        }
+        if let Some(place) = self.place_of_secrets(denied) {
+            return format!("# {place} is a place of secrets");
         }
         let line = match denied {
             Denied::Path { access: PathAccess::Read, path } => {
@@ -41,6 +54,7 @@ impl Policy {
             Denied::Path { access: PathAccess::Write, path } => {
                 self.path(path).map(|path| format!("write: {path}"))
             }
+            Denied::Entry { directory, .. } => self.path(directory).map(|path| format!("write: {path}")),
             Denied::Exec { exe, argv } => self.program(exe, argv.first().map(|name| name.as_os_str())),
             Denied::Name(host) => name::canonical(host).map(|host| format!("net: {host}")),
             Denied::Connect { names, address, port, transport } => {
@@ -84,7 +98,9 @@ impl Policy {
             Some(name) if is_link && name.is_absolute() => name,
             _ => exe,
         };
-        shell_word(program.to_str()?).map(|word| format!("exec: {word}"))
+        let here = program.strip_prefix(&self.cwd).ok().filter(|below| !below.as_os_str().is_empty());
+        let below = here.map(|below| Path::new(".").join(below));
+        shell_word(below.as_deref().unwrap_or(program).to_str()?).map(|word| format!("exec: {word}"))
     }
 
     /// The rule for one method and one path of a host.
@@ -170,8 +186,13 @@ fn value(text: &str) -> Option<String> {
     if !is_line_safe(text) {
         return None;
     }
-    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+=:~".contains(c));
-    Some(if is_plain {
+    let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+=:~".contains(c));
+    // Blanks within a path that begins like one need no quotes, unless other paths seem to follow.
+    let begins = |word: &str| ["/", "./", "~"].iter().any(|start| word.starts_with(start));
+    let mut words = text.split(' ');
+    let is_path = words.next().is_some_and(|word| is_plain(word) && begins(word))
+        && words.all(|word| !word.is_empty() && is_plain(word) && !begins(word));
+    Some(if is_plain(text) || is_path {
         text.to_owned()
     } else {
         format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))

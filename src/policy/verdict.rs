@@ -75,6 +75,14 @@ pub enum Denied {
         /// Where.
         path: PathBuf,
     },
+    /// A name in a directory that was to be made, removed or renamed, which a rule for that very name does not allow
+    /// for long: it is a mount, and stays (EBUSY).
+    Entry {
+        /// The name, absolute, in the final view.
+        path: PathBuf,
+        /// The directory for which a rule would allow it.
+        directory: PathBuf,
+    },
     /// A program start.
     Exec {
         /// The file that the kernel would run.

@@ -111,7 +111,7 @@ pub(super) fn is_on_host(path: &Path) -> bool {
 }
 
 /// Whether the view has a file system of its own there, which says all that there is.
-fn is_the_runs_own(path: &Path) -> bool {
+pub(super) fn is_the_runs_own(path: &Path) -> bool {
     ["/proc", "/dev/pts"].iter().any(|own| path.starts_with(own))
 }
 

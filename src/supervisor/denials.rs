@@ -167,8 +167,17 @@ impl Supervisor {
         if !event.rule.as_deref().is_some_and(|rule| rule.starts_with("no rule ")) {
             return event;
         }
-        let remedy = self.access.policy.suggestion(denied);
-        if remedy.starts_with('#') { event } else { event.arg("remedy", remedy) }
+        let policy = &self.access.policy;
+        let remedy = policy.suggestion(denied);
+        let (event, caution) = match remedy.strip_prefix("# ") {
+            // Not how a rule is spelled keeps it from being one.
+            Some(why) => (event, policy.place_of_secrets(denied).map(|_| why.to_owned())),
+            None => (event.arg("remedy", &*remedy), policy.caution(denied).map(str::to_owned)),
+        };
+        match caution {
+            Some(caution) => event.arg("caution", caution),
+            None => event,
+        }
     }
 
     /// Records a refusal and counts it for the last words; `rule` is the `deny:` rule behind it.

@@ -31,6 +31,7 @@ mod directory;
 mod dispatch;
 mod diverted;
 mod ending;
+mod entry;
 mod environment;
 mod exec;
 mod exec_event;

@@ -120,7 +120,7 @@ impl Supervisor {
         };
         match View::is_mount_point(&target.place) {
             Ok(false) => {}
-            Ok(true) => return Ok(Reply::Errno(Errno::EBUSY)),
+            Ok(true) => return self.refuse_mount(call, &target),
             Err(errno) => return Ok(Reply::Errno(errno)),
         }
         let path = target.place.path();

@@ -324,7 +324,7 @@ impl Supervisor {
             // No rule opens it: the last words name none for it.
             self.recorder.deny(event)?;
         } else {
-            self.deny(event, super::denials::path(access, resolved), rule)?;
+            self.deny(event, super::entry::refused(call, access, resolved), rule)?;
         }
         Ok((!enforced).then_some(Area::Private))
     }

@@ -38,7 +38,7 @@ impl Supervisor {
         for end in [&source, &target] {
             match View::is_mount_point(&end.place) {
                 Ok(false) if !self.leads_to_pending(&end.place.path()) => {}
-                Ok(_) => return Ok(Reply::Errno(Errno::EBUSY)),
+                Ok(_) => return self.refuse_mount(call, end),
                 Err(errno) => return Ok(Reply::Errno(errno)),
             }
         }

@@ -67,6 +67,7 @@ mod standstill;
 mod stat_times;
 mod stdio;
 mod streams;
+mod suggestions;
 mod support;
 mod terminal;
 mod tls;

@@ -1,14 +1,14 @@
 //! Kinds of refusals, in the order in which they are told, each with what changes it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::time::Instant;
 
 use crate::policy::{self, PathAccess, Policy, RuleId};
 use crate::run::Outcome;
 use crate::supervisor::{Counted, is_probe};
-use crate::trace::Denial;
+use crate::trace::{Denial, escape};
 
 /// Names that stand in one line.
 const MOST_NAMES: usize = 3;
@@ -22,6 +22,8 @@ pub(super) enum Hint<'a> {
     Allow(&'a policy::Denied),
     /// The same, as the proxy wrote it.
     Remedy(&'a str),
+    /// The same, where something else is better: what, and the rule.
+    Else(&'a str, &'a str),
     /// The rule itself.
     Rule(String),
     /// This rule denies it, which no other rule changes.
@@ -35,25 +37,31 @@ impl Hint<'_> {
         match self {
             Self::Allow(denied) => {
                 let rule = policy.suggestion(denied);
+                let caution = policy.caution(denied).map(|why| format!("; {why}")).unwrap_or_default();
                 // A comment says why there is none.
-                rule.strip_prefix("# ").map_or_else(|| format!("to allow it: {rule}"), ToOwned::to_owned)
+                let rule = rule.strip_prefix("# ").map(ToOwned::to_owned).ok_or(rule);
+                rule.unwrap_or_else(|rule| format!("to allow it: {rule}{caution}"))
             }
             Self::Remedy(remedy) => format!("to allow it: {remedy}"),
+            Self::Else(better, remedy) => format!("{}; else: {remedy}", escape::text(better)),
             Self::Rule(rule) => format!("to allow it: {rule}"),
             Self::DeniedBy(id) => {
                 let label = policy.rule_label(*id);
-                let text = policy.rules.get(id.0).map(|rule| format!(" `{}`", rule.text.escape_debug()));
+                let text = policy.rules.get(id.0).map(|rule| format!(" `{}`", escape::text(&rule.text)));
                 // Several values on one line have one label.
                 let text = text.filter(|_| policy.denying(&label).count() == 1).unwrap_or_default();
                 format!("denied by {label}{text}")
             }
-            Self::Reason(reason) => reason.escape_debug().to_string(),
+            Self::Reason(reason) => escape::text(reason),
         }
     }
 
     fn of<'a>(denial: &'a Denial, policy: &Policy) -> Option<Hint<'a>> {
         if let Some(remedy) = &denial.remedy {
-            return Some(Hint::Remedy(remedy));
+            // A rule allows it, and the client would have none of it.
+            let is_allowed = denial.rule.as_deref().is_some_and(|rule| !rule.starts_with("no rule"));
+            let better = denial.reason.as_deref().filter(|_| is_allowed);
+            return Some(better.map_or(Hint::Remedy(remedy), |better| Hint::Else(better, remedy)));
         }
         let rule = denial.rule.as_deref()?;
         let reason = || denial.reason.as_deref().or_else(|| rule.strip_prefix("no rule: ")).map(Hint::Reason);
@@ -68,9 +76,10 @@ impl Hint<'_> {
 
 /// One kind of refusal.
 pub(super) struct Refused<'a> {
-    /// Programs do without it.
+    /// It is told last: programs look for it and go on.
     pub(super) is_last: bool,
-    pub(super) is_of_sys: bool,
+    /// Nothing depends on it.
+    pub(super) is_idle: bool,
     is_read: bool,
     pub(super) count: u64,
     pub(super) first: Instant,
@@ -81,17 +90,19 @@ pub(super) struct Refused<'a> {
 /// Each kind of refusal once, in the order in which they are told.
 pub(super) fn refused(outcome: &Outcome) -> Vec<Refused<'_>> {
     let others = outcome.other_denials.iter().filter_map(|denial| {
-        let what = format!("{} {}", denial.op, denial.target.escape_debug());
+        let what = format!("{} {}", denial.op, escape::text(&denial.target));
         let hint = Hint::of(denial, &outcome.policy)?;
         let (count, first, is_read) = (denial.count, denial.first, denial.op == "read");
-        Some(Refused { is_last: false, is_of_sys: false, is_read, count, first, what, hint })
+        Some(Refused { is_last: false, is_idle: false, is_read, count, first, what, hint })
     });
-    let (files, own): (Vec<_>, Vec<_>) =
-        outcome.denials.most_frequent().into_iter().partition(|kind| directory_of(kind, outcome).is_some());
-    let own = own.into_iter();
-    let own = own.filter(|kind| kind.rule.is_some() || dot_file(&kind.denied, &outcome.policy).is_none());
-    let own = own.map(of_one).chain(by_directory(&files, outcome));
-    let mut refused: Vec<_> = own.chain(others).chain(optional_files(outcome)).collect();
+    let places = changed(outcome);
+    let is_apart = |kind: &Counted| kind.rule.is_none() && apart(&kind.denied, &outcome.policy).is_some();
+    let own = outcome.denials.most_frequent().into_iter().filter(|kind| !is_apart(kind));
+    let (files, own): (Vec<_>, Vec<_>) = own.partition(|kind| directory_of(kind, outcome, &places).is_some());
+    let own = own.into_iter().map(of_one).chain(by_directory(&files, outcome, &places));
+    let apart = [Apart::Optional, Apart::Secret, Apart::Sys, Apart::Bytecode];
+    let apart = apart.into_iter().filter_map(|kind| folded(kind, outcome));
+    let mut refused: Vec<_> = own.chain(others).chain(apart).collect();
     // What else was refused is mostly why files were looked for.
     let place = |one: &Refused<'_>| (one.is_last, one.hint.is_beyond(), one.is_read, Reverse(one.count));
     refused.sort_by_key(place);
@@ -108,7 +119,7 @@ fn of_one(counted: &Counted) -> Refused<'_> {
     let otherwise = || reason.as_deref().map_or(Hint::Allow(denied), Hint::Reason);
     Refused {
         is_last: is_probe(denied),
-        is_of_sys: matches!(denied, policy::Denied::Path { path, .. } if path.starts_with("/sys")),
+        is_idle: false,
         is_read: matches!(denied, policy::Denied::Path { access: PathAccess::Read, .. }),
         count: *count,
         first: *first,
@@ -117,40 +128,76 @@ fn of_one(counted: &Counted) -> Refused<'_> {
     }
 }
 
-/// The directory of a file that a rule would allow, if one for the directory can be proposed: never for what holds
-/// the home or the working directory.
-fn directory_of<'a>(kind: &'a Counted, outcome: &Outcome) -> Option<(PathAccess, &'a Path)> {
-    let policy::Denied::Path { access, path } = &kind.denied else { return None };
-    let (policy, directory) = (&outcome.policy, path.parent()?);
-    let holds = |place: &Path| place.starts_with(directory);
-    let is_wide =
-        directory.components().count() < 3 || holds(policy.cwd()) || policy.home().is_some_and(holds);
-    let is_own = kind.rule.is_none() && kind.reason.is_none() && !is_probe(&kind.denied);
-    (is_own && !is_wide && dot_file(&kind.denied, policy).is_none()).then_some((*access, directory))
+/// Directories in which names were to be changed, and for which a rule can be proposed.
+fn changed(outcome: &Outcome) -> BTreeSet<&Path> {
+    let kinds = outcome.denials.most_frequent().into_iter().filter(|kind| is_own(kind));
+    let places = kinds.filter_map(|kind| match &kind.denied {
+        denied @ policy::Denied::Entry { directory, .. } => {
+            (!outcome.policy.suggestion(denied).starts_with('#')).then_some(directory.as_path())
+        }
+        _ => None,
+    });
+    places.collect()
 }
 
-/// Files of one directory are one kind where they are many.
-fn by_directory<'a>(files: &[&'a Counted], outcome: &'a Outcome) -> Vec<Refused<'a>> {
+/// Whether a rule is all that is missing.
+fn is_own(kind: &Counted) -> bool {
+    kind.rule.is_none() && kind.reason.is_none() && !is_probe(&kind.denied)
+}
+
+/// The directory that a rule for it would open, if one can be proposed: to read, never for what holds the home or the
+/// working directory.
+fn directory_of<'a>(
+    kind: &'a Counted,
+    outcome: &Outcome,
+    places: &BTreeSet<&Path>,
+) -> Option<(PathAccess, &'a Path)> {
+    let (access, directory) = match &kind.denied {
+        policy::Denied::Entry { directory, .. } => (PathAccess::Write, directory.as_path()),
+        policy::Denied::Path { access, path } => (*access, path.parent()?),
+        _ => return None,
+    };
+    let is_changed = access == PathAccess::Write && places.contains(directory);
+    let policy = &outcome.policy;
+    let is_wide =
+        directory.components().count() < 3 || directory == policy.cwd() || policy.is_too_wide(directory);
+    let is_entry = matches!(kind.denied, policy::Denied::Entry { .. });
+    let is_known = is_changed || !(is_wide || is_entry);
+    (is_own(kind) && is_known).then_some((access, directory))
+}
+
+/// Files of one directory are one kind where they are many, or names in it were to be changed.
+fn by_directory<'a>(
+    files: &[&'a Counted],
+    outcome: &'a Outcome,
+    places: &BTreeSet<&Path>,
+) -> Vec<Refused<'a>> {
     let mut directories: BTreeMap<(bool, &Path), Vec<&'a Counted>> = BTreeMap::new();
     for file in files {
-        let Some((access, directory)) = directory_of(file, outcome) else { continue };
+        let Some((access, directory)) = directory_of(file, outcome, places) else { continue };
         directories.entry((access == PathAccess::Write, directory)).or_default().push(file);
     }
     let kinds = directories.into_iter().flat_map(|((writes, directory), files)| {
-        if files.len() < MANY_FILES {
+        let many = if writes && places.contains(directory) { 2 } else { MANY_FILES };
+        if files.len() < many {
             return files.into_iter().map(of_one).collect();
         }
         let access = if writes { PathAccess::Write } else { PathAccess::Read };
         let denied = policy::Denied::Path { access, path: directory.to_owned() };
         let rule = outcome.policy.suggestion(&denied);
         let what = describe(&denied).replacen(' ', &format!(" {} files of ", files.len()), 1);
-        let (count, first) =
-            (files.iter().map(|file| file.count).sum(), files.iter().map(|file| file.first).min());
-        let first = first.unwrap_or_else(Instant::now);
-        let hint = if rule.starts_with('#') { Hint::Allow(&files[0].denied) } else { Hint::Rule(rule) };
-        vec![Refused { is_last: false, is_of_sys: false, is_read: !writes, count, first, what, hint }]
+        let (count, first) = sum(&files);
+        let caution = outcome.policy.caution(&denied).map(|why| format!("; {why}")).unwrap_or_default();
+        let is_none = rule.starts_with('#');
+        let hint = if is_none { Hint::Allow(&files[0].denied) } else { Hint::Rule(rule + &caution) };
+        vec![Refused { is_last: false, is_idle: false, is_read: !writes, count, first, what, hint }]
     });
     kinds.collect()
+}
+
+fn sum(kinds: &[&Counted]) -> (u64, Instant) {
+    let first = kinds.iter().map(|kind| kind.first).min();
+    (kinds.iter().map(|kind| kind.count).sum(), first.unwrap_or_else(Instant::now))
 }
 
 /// A port of the host's loopback that was tried at both of its addresses is one kind.
@@ -174,34 +221,68 @@ fn by_port(refused: &mut Vec<Refused<'_>>) {
         let what = format!("net localhost:{number}");
         let (first, hint) =
             (first.unwrap_or_else(Instant::now), Hint::Rule(format!("net: localhost:{number}")));
-        refused.push(Refused { is_last: false, is_of_sys: false, is_read: false, count, first, what, hint });
+        refused.push(Refused { is_last: false, is_idle: false, is_read: false, count, first, what, hint });
     }
 }
 
-/// Files of HOME that programs read where they have them, such as `~/.npmrc`: all of them are one kind.
-fn optional_files(outcome: &Outcome) -> Option<Refused<'_>> {
-    let denials = outcome.denials.most_frequent().into_iter().filter(|kind| kind.rule.is_none());
-    let (mut count, mut files, mut first) = (0, Vec::new(), None::<Instant>);
-    for kind in denials {
-        if let Some(file) = dot_file(&kind.denied, &outcome.policy) {
-            count += kind.count;
-            files.push(file);
-            first = Some(first.map_or(kind.first, |first| first.min(kind.first)));
-        }
+/// What is looked for by many programs, which do without: each is one kind, told last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Apart {
+    /// Dot files of HOME, such as `~/.npmrc`.
+    Optional,
+    /// In a place of secrets.
+    Secret,
+    /// Runtimes size themselves by them.
+    Sys,
+    Bytecode,
+}
+
+fn apart(denied: &policy::Denied, policy: &Policy) -> Option<Apart> {
+    if policy::is_bytecode(denied) {
+        Some(Apart::Bytecode)
+    } else if policy.place_of_secrets(denied).is_some() {
+        Some(Apart::Secret)
+    } else if matches!(denied, policy::Denied::Path { path, .. } if path.starts_with("/sys")) {
+        Some(Apart::Sys)
+    } else {
+        dot_file(denied, policy).map(|_| Apart::Optional)
     }
-    let what = match files.len() {
-        0 => return None,
-        1 => "read",
-        _ => "read files of HOME:",
+}
+
+fn folded(kind: Apart, outcome: &Outcome) -> Option<Refused<'_>> {
+    let policy = &outcome.policy;
+    let is_such = |one: &&Counted| one.rule.is_none() && apart(&one.denied, policy) == Some(kind);
+    let all: Vec<_> = outcome.denials.most_frequent().into_iter().filter(is_such).collect();
+    let one = all.first()?;
+    let is_read = all.iter().all(|one| describe(&one.denied).starts_with("read "));
+    let (count, first) = sum(&all);
+    let (what, hint) = match kind {
+        Apart::Optional => {
+            let names: Vec<_> = all.iter().filter_map(|one| dot_file(&one.denied, policy)).collect();
+            let (named, more) = first_of(&names);
+            let of = if names.len() > 1 { "read files of HOME:" } else { "read" };
+            (format!("{of} {named}{more}"), Hint::Rule(format!("read: {named}")))
+        }
+        Apart::Secret => {
+            let names: Vec<_> = all.iter().map(|one| describe(&one.denied)).collect();
+            let (named, more) = first_of(&names);
+            let hint =
+                if names.len() > 1 { Hint::Reason("places of secrets") } else { Hint::Allow(&one.denied) };
+            (format!("{named}{more}"), hint)
+        }
+        Apart::Sys if all.len() == 1 => (describe(&one.denied), Hint::Allow(&one.denied)),
+        Apart::Sys => (format!("read {} files below /sys", all.len()), Hint::Reason("programs do without")),
+        Apart::Bytecode => ("write __pycache__".to_owned(), Hint::Reason("programs do without")),
     };
-    let more = files.len().saturating_sub(MOST_NAMES);
-    files.truncate(MOST_NAMES);
-    let named = files.join(", ");
-    let hint = Hint::Rule(format!("read: {named}"));
+    let is_idle = matches!(kind, Apart::Sys | Apart::Bytecode);
+    Some(Refused { is_last: true, is_idle, is_read, count, first, what, hint })
+}
+
+/// The first names, and how many more there are.
+fn first_of(names: &[String]) -> (String, String) {
+    let more = names.len().saturating_sub(MOST_NAMES);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let what = format!("{what} {named}{more}");
-    let first = first?;
-    Some(Refused { is_last: true, is_of_sys: false, is_read: true, count, first, what, hint })
+    (names[..names.len().min(MOST_NAMES)].join(", "), more)
 }
 
 /// Its name as a rule says it.
@@ -213,21 +294,23 @@ fn dot_file(denied: &policy::Denied, policy: &Policy) -> Option<String> {
 
 fn describe(denied: &policy::Denied) -> String {
     use policy::Denied;
-    let escaped = |text: &std::ffi::OsStr| text.to_string_lossy().escape_debug().to_string();
+    let escaped = |text: &std::ffi::OsStr| escape::text(&text.to_string_lossy());
     match denied {
         Denied::Path { access: PathAccess::Read, path } => format!("read {}", escaped(path.as_os_str())),
-        Denied::Path { access: PathAccess::Write, path } => format!("write {}", escaped(path.as_os_str())),
+        Denied::Path { access: PathAccess::Write, path } | Denied::Entry { path, .. } => {
+            format!("write {}", escaped(path.as_os_str()))
+        }
         Denied::Exec { exe, .. } => format!("exec {}", escaped(exe.as_os_str())),
-        Denied::Name(name) => format!("net {}", name.escape_debug()),
+        Denied::Name(name) => format!("net {}", escape::text(name)),
         Denied::Connect { names, address, port, .. } => match names.first() {
-            Some(name) => format!("net {}:{port}", name.escape_debug()),
+            Some(name) => format!("net {}:{port}", escape::text(name)),
             None => format!("net {}", std::net::SocketAddr::new(*address, *port)),
         },
         Denied::Request { names, address, port, method, path } => {
             let host = names.first().cloned().unwrap_or_else(|| address.to_string());
-            format!("net {} {}:{port}{}", method.escape_debug(), host.escape_debug(), path.escape_debug())
+            format!("net {} {}:{port}{}", escape::text(method), escape::text(&host), escape::text(path))
         }
         Denied::Unix(path) => format!("net unix:{}", escaped(path.as_os_str())),
-        Denied::Env(name) => format!("env {}", name.escape_debug()),
+        Denied::Env(name) => format!("env {}", escape::text(name)),
     }
 }

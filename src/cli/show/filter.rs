@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::operations;
+
 /// Which entries to print; an entry must pass every option that is given.
 #[derive(clap::Args, Debug, Default)]
 pub(super) struct Filter {
@@ -46,6 +48,11 @@ impl Filter {
         let lists = self.kind.is_empty() && self.op.is_empty();
         let texts = self.proc.is_none() && self.path.is_none() && self.host.is_none();
         lists && texts && !self.denied
+    }
+
+    /// What is wrong with an operation that was asked for.
+    pub(super) fn misspelt(&self) -> Option<String> {
+        self.op.iter().find_map(|wanted| operations::unknown(wanted))
     }
 
     pub(super) fn takes(&self, entry: &Map<String, Value>) -> bool {
@@ -110,7 +117,7 @@ fn is_descendant(wanted: &str, lineage: &str) -> bool {
 }
 
 /// Whether `text` matches a pattern in which `*` stands for any characters and `?` for one.
-fn matches(pattern: &str, text: &str) -> bool {
+pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
     let (mut p, mut t) = (0, 0);

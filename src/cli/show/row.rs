@@ -11,11 +11,17 @@ use crate::trace::escape;
 /// Characters of anything else that are shown.
 const LONGEST_BRIEF: usize = 400;
 
-pub(super) fn write(entry: &Map<String, Value>, color: bool, out: &mut impl Write) -> io::Result<()> {
+/// `place` is the directory of the run.
+pub(super) fn write(
+    entry: &Map<String, Value>,
+    place: Option<&str>,
+    color: bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let text = |name: &str| entry.get(name).and_then(Value::as_str).map(escape::text);
     let index = entry.get("i").map(|index| escape::text(&index.to_string())).unwrap_or_default();
     let (kind, op) = (text("kind").unwrap_or_default(), text("op").unwrap_or_default());
-    let brief = meta::brief(entry).unwrap_or_else(|| brief(entry));
+    let brief = meta::brief(entry).unwrap_or_else(|| brief(entry) + &resolved(entry, place));
     let brief = escape::text(&shorten(&brief, LONGEST_BRIEF));
     let outcome = outcome::brief(entry).map(|outcome| escape::text(&shorten(&outcome, LONGEST_BRIEF)));
     let outcome = outcome.map(|outcome| format!(" -> {outcome}")).unwrap_or_default();
@@ -35,6 +41,17 @@ pub(super) fn write(entry: &Map<String, Value>, color: bool, out: &mut impl Writ
     }
 }
 
+/// Where a path led, from the directory of the run, where that says more than how it was spelled.
+fn resolved(entry: &Map<String, Value>, place: Option<&str>) -> String {
+    let told = |name: &str| entry.get("args")?.get(name)?.as_str();
+    let Some(resolved) = told("resolved") else { return String::new() };
+    let below = place.and_then(|place| resolved.strip_prefix(place)?.strip_prefix('/'));
+    let spelled = told("path").or_else(|| told("target")).unwrap_or_default();
+    let plain = spelled.strip_prefix("./").unwrap_or(spelled);
+    let is_same = below == Some(plain) || (Some(resolved) == place && plain == ".");
+    if is_same { String::new() } else { format!(" ({})", below.unwrap_or(resolved)) }
+}
+
 /// Of a refusal: why, and the rule that would allow it.
 fn why(entry: &Map<String, Value>) -> (Option<String>, Option<String>) {
     let told = |name: &str| {
@@ -44,7 +61,9 @@ fn why(entry: &Map<String, Value>) -> (Option<String>, Option<String>) {
     if entry.get("kind").is_none_or(|kind| kind != "deny") {
         return (None, None);
     }
-    (told("reason"), told("remedy").map(|rule| format!("to allow it: {rule}")))
+    let remedy = told("remedy").map(|rule| format!("to allow it: {rule}"));
+    let advice = [remedy, told("caution")].into_iter().flatten().collect::<Vec<_>>().join("; ");
+    (told("reason"), Some(advice).filter(|advice| !advice.is_empty()))
 }
 
 fn color_of(kind: &str) -> Option<&'static str> {
@@ -64,7 +83,7 @@ mod tests {
 
     fn row(entry: &Value) -> String {
         let mut out = Vec::new();
-        write(entry.as_object().expect("an object"), false, &mut out).expect("written");
+        write(entry.as_object().expect("an object"), Some("/w"), false, &mut out).expect("written");
         String::from_utf8(out).expect("UTF-8")
     }
 
@@ -86,6 +105,19 @@ mod tests {
         assert_eq!(row(&entry), "   2  deny     net             [2001:db8::1]:80\n");
         let entry = json!({"i": 2, "kind": "deny", "op": "net", "args": {"target": "h:1", "reason": "the rate"}, "rule": "p:1"});
         assert_eq!(row(&entry), "   2  deny     net             h:1  [p:1, the rate]\n");
+    }
+
+    #[test]
+    fn a_path_is_told_from_the_directory_of_the_run() {
+        let read = |path: &str, resolved: &str| {
+            row(
+                &json!({"i": 3, "kind": "observe", "op": "fs.open_read", "args": {"path": path, "resolved": resolved}}),
+            )
+        };
+        assert_eq!(read("config", "/w/.git/config"), "   3  observe  fs.open_read    config (.git/config)\n");
+        assert_eq!(read("./a", "/w/a"), "   3  observe  fs.open_read    ./a\n");
+        assert_eq!(read(".", "/w"), "   3  observe  fs.open_read    .\n");
+        assert_eq!(read("42", "/etc/x"), "   3  observe  fs.open_read    42 (/etc/x)\n");
     }
 
     #[test]

@@ -259,6 +259,17 @@ fn what_is_not_read_is_nothing_where_requests_are_judged() {
 }
 
 #[test]
+fn a_refused_name_is_proposed_with_its_port_where_that_is_no_usual_one() {
+    for (port, remedy) in [(8443, "net: b.test:8443"), (443, "net: b.test"), (80, "net: b.test")] {
+        let bench = bench("net: a.test\n");
+        let mut stream = open(bench.http);
+        write!(stream, "CONNECT b.test:{port} HTTP/1.1\r\nHost: b.test:{port}\r\n\r\n").unwrap();
+        assert!(read_head(&mut stream).unwrap().starts_with("HTTP/1.1 403"));
+        assert_eq!(bench.events("net")[0].args["remedy"], remedy);
+    }
+}
+
+#[test]
 fn a_request_that_names_nobody_must_be_allowed_for_all() {
     let bench = bench("net: GET a.test/x\nnet: b.test\n");
     for (line, status) in [("GET /x", "200"), ("DELETE /x", "403")] {

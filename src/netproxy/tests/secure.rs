@@ -195,6 +195,7 @@ fn a_client_that_does_not_trust_us_is_told_of_tunnels() {
         let denied = denied.iter().find(|event| event.args["target"] == "a.test:443").unwrap();
         assert_eq!(denied.args["remedy"], remedy);
         assert!(text(&denied.args["reason"]).contains("UnknownCA"), "{denied:?}");
+        assert!(text(&denied.args["reason"]).contains("SSL_CERT_FILE"), "{denied:?}");
         let stream = &reader.bench.wait_for("net.stream", 1)[0];
         assert!(text(&stream.result.as_ref().unwrap()["end"]).contains("does not take"), "{stream:?}");
     }

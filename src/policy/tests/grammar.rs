@@ -53,6 +53,9 @@ fn quoted_values_are_literal() {
 const FAULTS: &[(&str, &str, &str)] = &[
     ("read: ./a\nraed: ./b", "unknown rule `raed`, did you mean `read`?", "`read: …`"),
     ("read: ./a\nfoo: bar", "unknown rule `foo`", "the rules are"),
+    ("read: ./a\nwirte ./c", "begins with what looks like a key, `wirte`", "`write: ./c`"),
+    ("read: ./a, wirte ./c", "begins with what looks like a key, `wirte`", "`write: ./c`"),
+    ("deny: .env", "unknown verb `.env`", "`deny: read .env`, or `deny: read **/.env`"),
     ("read: ./a, wirte:./b", "unknown rule `wirte`, did you mean `write`?", "`write: …`"),
     ("foo: bar", "unknown rule `foo`", ""),
     ("deny: ./a", "unknown verb `./a` after `deny:`", "`deny: read PATH`"),

@@ -22,6 +22,7 @@ fn other_meanings_than_before_are_told_once() {
     );
     let quotes = policy("read: \"./a b\"\n");
     assert!(quotes.warnings[0].message.contains("quotes"), "{:?}", quotes.warnings);
+    assert_eq!(warnings(&policy("read: \"./a,b\", \"./c#1\"\n")), Vec::<&str>::new());
     for new in
         ["deny: read **/.env", "read: ./**/*.rs", "runtime: /opt/x", "env: A=b", "net: db.x.org private"]
     {

@@ -25,6 +25,9 @@ fn paths() {
     assert_eq!(path(b"/proc/sys/x"), "read: /proc/sys/x");
     assert!(path(b"/proc/2").starts_with('#') && path(b"/proc/2/task/3/comm").starts_with('#'));
     assert_eq!(path(b"/r/a, \"b\" \\*#"), r##"read: "./a, \"b\" \\*#""##);
+    assert_eq!(path(b"/r/My Documents"), "read: ./My Documents");
+    assert_eq!(path(b"/r/a ./b"), "read: \"./a ./b\"");
+    assert!(path(b"/home/u/.ssh/id_rsa").starts_with("# ~/.ssh is a place of secrets"));
     assert!(path(b"/r/a\nwrite: /").starts_with('#'));
     assert!(path(b"/r/\xff").starts_with('#'));
 }
@@ -40,8 +43,8 @@ fn programs() {
     assert_eq!(exec("/usr/bin/dash", "/bin/sh"), "exec: sh");
     assert_eq!(exec("/usr/sbin/ip", "/usr/sbin/ip"), "exec: /usr/sbin/ip");
     assert_eq!(exec("/opt/v1/bin/tool", "/opt/bin/tool2"), "exec: /opt/bin/tool2");
-    assert_eq!(exec("/r/out/tool", "tool"), "exec: /r/out/tool");
-    assert_eq!(exec("/r/it's *", "x"), r"exec: '/r/it'\''s *'");
+    assert_eq!(exec("/r/out/tool", "tool"), "exec: ./out/tool");
+    assert_eq!(exec("/r/it's *", "x"), r"exec: './it'\''s *'");
     let nameless = Denied::Exec { exe: "/usr/bin/git".into(), argv: Vec::new() };
     assert!(policy.suggestion(&nameless).starts_with('#'));
 }

@@ -74,6 +74,7 @@ fn suggestions(questions: &Questions) {
         assert_eq!(read.rules.len(), 1, "{line:?}");
         let verdict = match &denied {
             Denied::Path { access, path } => read.decide_path(*access, path),
+            Denied::Entry { path, .. } => read.decide_path(PathAccess::Write, path),
             Denied::Exec { exe, argv } => read.decide_exec(exe, None, argv),
             Denied::Name(name) => read.decide_name(&agentbox::policy::canonical_name(name).expect("a name")),
             Denied::Connect { names, address, port, transport } => {
@@ -134,6 +135,9 @@ impl Questions {
         for path in &self.paths {
             for access in [PathAccess::Read, PathAccess::Write] {
                 all.push(Denied::Path { access, path: path.clone() });
+            }
+            if let Some(directory) = path.parent() {
+                all.push(Denied::Entry { path: path.clone(), directory: directory.to_owned() });
             }
             all.push(Denied::Unix(path.clone()));
             if path != Path::new("/") {
