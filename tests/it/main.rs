@@ -47,6 +47,7 @@ mod newcomer;
 mod oci;
 mod outside;
 mod pack;
+mod parted;
 mod policy_run;
 mod policy_show;
 mod programs;

@@ -115,9 +115,7 @@ impl Number {
 /// The end of a duration of several parts, as `1m2.5s` and `0m3.604s`; its first number ends at `end`.
 fn composed(text: &str, mut end: usize) -> Option<usize> {
     let bytes = text.as_bytes();
-    while matches!(bytes.get(end), Some(b'h' | b'm'))
-        && bytes.get(end + 1).is_some_and(u8::is_ascii_digit)
-    {
+    while matches!(bytes.get(end), Some(b'h' | b'm')) && bytes.get(end + 1).is_some_and(u8::is_ascii_digit) {
         end = Number::at(bytes, end + 1).end;
         if bytes.get(end) == Some(&b's') && is_end(text, end + 1) {
             return Some(end + 1);
@@ -134,12 +132,14 @@ fn is_end(text: &str, at: usize) -> bool {
 /// The parts of the word before a number: `duration` and `ms` of `"duration_ms": 1`.
 fn word_before(text: &str, from: usize) -> Vec<String> {
     let bytes = text.as_bytes();
-    let between = bytes[..from].iter().rev().take(MOST_BETWEEN).take_while(|byte| BETWEEN.contains(byte)).count();
+    let between =
+        bytes[..from].iter().rev().take(MOST_BETWEEN).take_while(|byte| BETWEEN.contains(byte)).count();
     let end = from - between;
     let is_word = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let mut start = end - bytes[..end].iter().rev().take_while(is_word).count();
     // The letter of an escape of JSON is none of the word's.
-    let is_escape = start > 0 && bytes[start - 1] == b'\\' && matches!(bytes.get(start), Some(b'n' | b'r' | b't'));
+    let is_escape =
+        start > 0 && bytes[start - 1] == b'\\' && matches!(bytes.get(start), Some(b'n' | b'r' | b't'));
     start += usize::from(is_escape && start < end);
     let mut parts = vec![String::new()];
     for (at, byte) in bytes[start..end].iter().enumerate() {

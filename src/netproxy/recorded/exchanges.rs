@@ -229,8 +229,8 @@ impl Held {
         taker: Taker<'_>,
         blobs: &Blobs,
     ) -> Option<(Arc<RecordedExchange>, Fit)> {
-        let [normal, timeless] = [(Fit::Normal, asked[0]), (Fit::Timeless, asked[1])]
-            .map(|(fit, digest)| (fit, fit.key(digest)));
+        let [normal, timeless] =
+            [(Fit::Normal, asked[0]), (Fit::Timeless, asked[1])].map(|(fit, digest)| (fit, fit.key(digest)));
         loop {
             if let Some(found) = self.shelf.take(&normal.1, taker, |_| true) {
                 return Some((found, normal.0));
@@ -350,9 +350,8 @@ impl Exchanges {
     ) -> Option<Value> {
         let held = self.lock();
         let near = held.places.get(&asked.place()).map(|place| held.near(&place.all)).unwrap_or_default();
-        let find = |near: &mut dyn Iterator<Item = _>| {
-            closest(near, asked, body, proc, (&self.blobs, redactor))
-        };
+        let find =
+            |near: &mut dyn Iterator<Item = _>| closest(near, asked, body, proc, (&self.blobs, redactor));
         find(&mut near.into_iter().map(|at| held.shelf.at(at)))
             .or_else(|| find(&mut held.shelf.iter().take(MOST_NEAR)))
     }

@@ -173,4 +173,24 @@ mod tests {
         shelf.give_back(&second);
         assert_eq!(shelf.take_by("k", Some("0")).map(|(item, same)| (*item, same)), Some((2, false)));
     }
+
+    #[test]
+    fn the_next_is_found_without_looking_at_those_that_are_taken() {
+        let mut shelf = Shelf::default();
+        for number in 0..1000 {
+            let keys = ["k".to_owned(), format!("k{number}")];
+            shelf.put(keys, Some("0".to_owned()), Arc::new(number));
+        }
+        // Taken under another key.
+        assert!((0..1000).step_by(2).all(|number| shelf.take_by(&format!("k{number}"), None).is_some()));
+        let mut looked = 0;
+        for number in (1..1000).step_by(2) {
+            let fits = |_: &i32| {
+                looked += 1;
+                true
+            };
+            assert_eq!(shelf.take("k", Taker::Same(Some("0")), fits).as_deref(), Some(&number));
+        }
+        assert_eq!((looked, shelf.first("k")), (500, None));
+    }
 }

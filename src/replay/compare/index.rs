@@ -356,12 +356,10 @@ impl Reading {
         let recorded = entry.get("ts").and_then(Value::as_f64).unwrap_or_default();
         let end = number("/timing/end").unwrap_or(recorded);
         let begin = number("/timing/start").or_else(|| Some(end - number("/seconds")?)).unwrap_or(end);
-        let served = result
-            .and_then(|result| result.get("replayed"))
-            .and_then(|served| {
-                let number = |name: &str| served.get(name)?.as_u64();
-                Some((number("entry")?, number("tier")?, served.get("durations").is_some()))
-            });
+        let served = result.and_then(|result| result.get("replayed")).and_then(|served| {
+            let number = |name: &str| served.get(name)?.as_u64();
+            Some((number("entry")?, number("tier")?, served.get("durations").is_some()))
+        });
         let normal = normal::request(&request, text);
         Exchange {
             step: self.next(),
