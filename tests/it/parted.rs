@@ -22,7 +22,8 @@ fn the_request_that_parted_the_runs_comes_before_what_followed() {
     let sandbox = Sandbox::new(User::Caller);
     let server = Server::paths(&Arc::new(Mutex::new("answer")));
     sandbox.policy(&format!("read: .\nexec: python3\nexec: cat\nnet: 127.0.0.1:{}\n", server.port));
-    sandbox.file("in1", "in1").file("word", "one");
+    sandbox.file("in1", "in1");
+    sandbox.file("word", "one");
     sandbox.file("agent.py", LED.replace("PORT", &server.port.to_string()));
     let run = || sandbox.run(&["python3", "agent.py"]);
     run().exits(0);
