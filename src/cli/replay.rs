@@ -237,11 +237,13 @@ impl ReplayCommand {
         };
         if recording.said("policy_sha256") != Some(policy.digest().as_str()) {
             let recorded = recording.said("policy_sha256").unwrap_or("not recorded");
-            let difference = Difference::policy(&file, recorded, &policy.digest());
+            let then = policy::parse(recording.said("policy").unwrap_or_default(), name, its_host).ok();
+            let difference = Difference::policy(&file, recorded, &policy, then.as_ref());
             if known {
                 found.push(difference);
             } else {
                 self.voice.tell([format!("agentbox: {difference}; what either of the two denies is denied")]);
+                self.voice.tell(difference.lines().skip(1).map(|line| format!("agentbox: {line}")));
                 return Ok(policy.intersect(foreign::its_policy(recording, name, its_host, command)?));
             }
         }
@@ -255,18 +257,18 @@ impl ReplayCommand {
         }
         let is_lenient = self.lenient.contains(&Cause::EnvironmentChanged);
         let is_accepted =
-            self.force || found.iter().all(|difference| is_lenient && difference.what == "variable");
+            self.force || found.iter().all(|one| one.is_note || (is_lenient && one.what == "variable"));
         if !self.json {
             // What is accepted is told all the same, where it is not to be quiet.
             let told = found.iter().filter(|_| !is_accepted || !self.voice.is_quiet());
-            tell(told.map(|difference| format!("agentbox: {difference}")));
-        } else if !self.force {
+            tell(told.flat_map(Difference::lines).map(|line| format!("agentbox: {line}")));
+        } else if !is_accepted {
             tell([escape::json(&serde_json::json!({"same": false, "before": found}).to_string())]);
         }
         if is_accepted {
             return Ok(());
         }
-        let accepts = if found.iter().any(|difference| difference.what == "variable") {
+        let accepts = if found.iter().any(|one| one.what == "variable" && !one.is_note) {
             "--lenient environment-changed accepts changed variables, "
         } else {
             ""

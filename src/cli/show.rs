@@ -193,5 +193,11 @@ fn print_entry(
     if filter.is_empty() && entry.get("op").is_some_and(|op| op == "run.start") {
         header::write(entry, out)?;
     }
-    row::write(entry, place, style.color, out)
+    row::write(entry, place, style.color, out)?;
+    if filter.entry.is_some() {
+        // A row tells what fits in it.
+        let whole = serde_json::to_string_pretty(entry)?;
+        whole.lines().try_for_each(|line| writeln!(out, "{}", escape::json(line)))?;
+    }
+    Ok(())
 }

@@ -12,6 +12,7 @@ use super::{Recording, ReplayError, initial, machine, order, status};
 use crate::fsview::InitialState;
 use crate::fsview::initial::{Content, Former, Status};
 use crate::plan::Made;
+use crate::policy::Policy;
 use crate::run::Outputs;
 use crate::supervisor::{Orders, RecordedMachine, RecordedStatuses};
 use crate::trace::{display_bytes, escape, is_sha256};
@@ -27,6 +28,12 @@ pub struct Difference {
     pub recorded: String,
     /// What it is.
     pub now: String,
+    /// It is told, and no reason to run nothing.
+    #[serde(skip)]
+    pub is_note: bool,
+    /// What of it, in a line each.
+    #[serde(skip)]
+    pub details: Vec<String>,
 }
 
 impl Difference {
@@ -37,15 +44,42 @@ impl Difference {
             let words = words.iter().map(|word| display_bytes(word.as_encoded_bytes()));
             words.collect::<Vec<_>>().join(" ")
         };
-        Self { what: "command", name: String::new(), recorded: text(recorded), now: text(now) }
+        Self::new("command", String::new(), [text(recorded), text(now)])
     }
 
-    /// Another policy.
+    /// Another policy, with what it was as far as that can be read.
     #[must_use]
-    pub fn policy(file: &Path, recorded: &str, now: &str) -> Self {
+    pub fn policy(file: &Path, recorded: &str, now: &Policy, then: Option<&Policy>) -> Self {
         let name = display_bytes(file.as_os_str().as_encoded_bytes());
-        Self { what: "policy", name, recorded: recorded.to_owned(), now: now.to_owned() }
+        let difference = Self::new("policy", name, [recorded.to_owned(), now.digest()]);
+        Self { details: then.map(|then| rules(then, now)).unwrap_or_default(), ..difference }
     }
+
+    /// What is said of it.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        let details = self.details.iter().map(|one| format!("    {}", escape::text(one)));
+        [self.to_string()].into_iter().chain(details)
+    }
+
+    pub(super) fn new(what: &'static str, name: String, [recorded, now]: [String; 2]) -> Self {
+        Self { what, name, recorded, now, is_note: false, details: Vec::new() }
+    }
+}
+
+/// Rules that are told of another policy.
+const MOST_RULES: usize = 3;
+
+/// Those that came or went.
+fn rules(then: &Policy, now: &Policy) -> Vec<String> {
+    let texts = |policy: &Policy| policy.rules.iter().map(|rule| rule.text.clone()).collect::<BTreeSet<_>>();
+    let (then, now) = (texts(then), texts(now));
+    let gone = then.difference(&now).map(|rule| format!("gone: {rule}"));
+    let mut all: Vec<_> = gone.chain(now.difference(&then).map(|rule| format!("new: {rule}"))).collect();
+    if all.len() > MOST_RULES {
+        let more = all.split_off(MOST_RULES - 1).len();
+        all.push(format!("and {more} more rules"));
+    }
+    all
 }
 
 /// The beginning of a digest: enough to tell two from each other. What is no digest stays.
@@ -56,7 +90,7 @@ fn short(text: &str) -> String {
 
 impl fmt::Display for Difference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, name, recorded, now } = self;
+        let Self { what, name, recorded, now, .. } = self;
         let space = if name.is_empty() { "" } else { " " };
         // A trace from elsewhere may name anything.
         let [name, recorded, now] = [name, recorded, now].map(|text| escape::text(text));
@@ -70,6 +104,12 @@ impl fmt::Display for Difference {
             );
         }
         let [recorded, now] = [recorded, now].map(|digest| short(&digest));
+        if self.is_note {
+            return write!(
+                formatter,
+                "the {what}{space}{name} is {now} here; the command gets what was recorded: {recorded}"
+            );
+        }
         write!(formatter, "the {what}{space}{name} has changed: recorded {recorded}, now {now}")
     }
 }

@@ -145,7 +145,7 @@ impl Inputs {
 
 fn difference(what: &'static str, path: &Path, recorded: String, now: String) -> Difference {
     let name = display_bytes(path.as_os_str().as_encoded_bytes());
-    Difference { what, name, recorded, now }
+    Difference::new(what, name, [recorded, now])
 }
 
 fn is_the_kernel_s(path: &Path) -> bool {

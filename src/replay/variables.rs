@@ -37,6 +37,11 @@ fn is_of_session(name: &OsStr) -> bool {
     SESSION.iter().any(|known| name == *known) || SESSIONS.iter().any(begins)
 }
 
+/// Those that choose a language: a machine may set its own, wherever it is.
+fn is_of_locale(name: &OsStr) -> bool {
+    name == "LANG" || name == "LANGUAGE" || name.as_encoded_bytes().starts_with(b"LC_")
+}
+
 /// Those that are not as they were, by digests that say nothing of their values; `recorded` and `now` are what the
 /// command gets, or would get.
 #[must_use]
@@ -60,9 +65,12 @@ pub fn differences(
     let told = both.into_iter().filter(differs);
     told.map(|(name, [ours, theirs])| Difference {
         what: "variable",
+        // One that is only missing where the replay runs says nothing against it.
+        is_note: theirs.is_none() || (ours.is_none() && is_of_locale(&name)),
         name: display_bytes(name.as_encoded_bytes()),
         recorded: digest(&ours),
         now: digest(&theirs),
+        details: Vec::new(),
     })
     .collect()
 }

@@ -50,6 +50,7 @@ mod oci;
 mod onto;
 mod outside;
 mod pack;
+mod parted;
 mod policy_run;
 mod policy_show;
 mod programs;

@@ -182,6 +182,12 @@ impl Sandbox {
         }
     }
 
+    /// Sets none of the variables that were set so far.
+    pub(crate) fn no_environment(&self) -> &Self {
+        self.environment.borrow_mut().clear();
+        self
+    }
+
     /// Sets a variable of the launcher's environment.
     pub(crate) fn environment(&self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &Self {
         self.environment.borrow_mut().push((name.as_ref().to_owned(), value.as_ref().to_owned()));

@@ -41,6 +41,42 @@ fn a_variable_that_the_command_would_get_otherwise_is_named() {
 }
 
 #[test]
+fn a_variable_that_is_missing_today_is_a_note() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy("exec: bash\nenv: MODE\n").environment("MODE", "first");
+    sandbox.run(&["bash", "-c", "echo $MODE $LC_TIME"]).exits(0).prints("first\n");
+    let trace = sandbox.trace();
+    let replay = |options: &[&str]| {
+        sandbox.agentbox(&[&["replay", "-t", trace.to_str().expect("text")], options].concat())
+    };
+    let note = "the variable MODE is not set here; the command gets what was recorded: ";
+    sandbox.no_environment();
+    replay(&[]).exits(0).prints("first\n").complains(note).complains("replay ok");
+    let quiet = replay(&["--quiet"]);
+    assert!(!quiet.exits(0).stderr.contains("MODE"), "{quiet}");
+    sandbox.environment("LC_TIME", "C");
+    replay(&[]).exits(0).prints("first\n").complains(note).complains("the variable LC_TIME is ");
+    // Another value is a reason to stop still.
+    sandbox.environment("MODE", "second");
+    replay(&[]).exits(1).complains("the variable MODE has changed").complains("nothing was run");
+}
+
+#[test]
+fn rules_that_came_and_went_are_named() {
+    let sandbox = Sandbox::new(User::Caller);
+    sandbox.policy("read: .\nenv: MODE\nenv: SET=1\n");
+    sandbox.run(&["true"]).exits(0);
+    let trace = sandbox.trace();
+    sandbox.policy("read: .\nenv: MODE\nenv: SET=2\n");
+    let ran = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("text")]);
+    ran.exits(1).complains("agentbox.policy has changed: recorded ");
+    ran.complains("    gone: env: SET=1\n").complains("    new: env: SET=2\n");
+    sandbox.policy("read: .\nenv: A\nenv: B\nenv: C\nenv: D\n");
+    let ran = sandbox.agentbox(&["replay", "-t", trace.to_str().expect("text")]);
+    ran.exits(1).complains("    gone: env: MODE\n").complains("    and 4 more rules\n");
+}
+
+#[test]
 fn outputs_that_nobody_saw_are_told() {
     let sandbox = Sandbox::new(User::Caller);
     sandbox.policy("exec: bash\n");

@@ -34,6 +34,10 @@ pub(super) struct Filter {
     /// Only what was refused
     #[arg(long)]
     denied: bool,
+
+    /// Only the entry of this number, all of it
+    #[arg(long, value_name = "N")]
+    pub(super) entry: Option<u64>,
 }
 
 impl Filter {
@@ -47,7 +51,7 @@ impl Filter {
     pub(super) fn is_empty(&self) -> bool {
         let lists = self.kind.is_empty() && self.op.is_empty();
         let texts = self.proc.is_none() && self.path.is_none() && self.host.is_none();
-        lists && texts && !self.denied
+        lists && texts && !self.denied && self.entry.is_none()
     }
 
     /// What is wrong with an operation that was asked for.
@@ -61,6 +65,7 @@ impl Filter {
         let empty = Map::new();
         let args = entry.get("args").and_then(Value::as_object).unwrap_or(&empty);
         (!self.denied || kind == "deny")
+            && self.entry.is_none_or(|number| entry.get("i").and_then(Value::as_u64) == Some(number))
             && (self.kind.is_empty() || self.kind.iter().any(|wanted| wanted == kind))
             && (self.op.is_empty() || self.op.iter().any(|wanted| matches(wanted, op)))
             && self.proc.as_deref().is_none_or(|wanted| is_descendant(wanted, field("proc")))
@@ -190,6 +195,7 @@ mod tests {
             Filter { proc: Some("0.20".into()), ..Filter::default() },
             Filter { path: Some("sr".into()), ..Filter::default() },
             Filter { host: Some("src".into()), ..Filter::default() },
+            Filter { entry: Some(7), ..Filter::default() },
         ];
         assert!(!no.iter().any(|filter| takes(filter, &entry)));
     }

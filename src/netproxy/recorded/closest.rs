@@ -15,6 +15,9 @@ const MOST: usize = 16;
 /// Letters of a value that are told.
 const SHORT: usize = 80;
 
+/// Letters before the place at which two values part.
+const BEFORE: usize = 30;
+
 /// Finds it among `all`, each with the process that it was recorded of and whether it has answered already.
 pub(super) fn closest<'a>(
     all: impl Iterator<Item = (&'a Arc<RecordedExchange>, Option<&'a str>, bool)>,
@@ -91,7 +94,7 @@ fn differences(recorded: &Asked, live: &Asked) -> Vec<Value> {
 }
 
 /// Where two bodies part.
-fn in_bodies(
+pub(super) fn in_bodies(
     (recorded, live): (Option<&[u8]>, Option<&[u8]>),
     (one, other): (&Asked, &Asked),
     redactor: &Redactor,
@@ -137,10 +140,21 @@ fn in_values(pointer: String, recorded: &Value, live: &Value, differs: &mut Vec<
             }
         }
         _ => {
-            let (recorded, live) = (short(&recorded.to_string()), short(&live.to_string()));
+            let (recorded, live) = parted(&recorded.to_string(), &live.to_string());
             differs.push(json!({"field": format!("body {pointer}"), "recorded": recorded, "live": live}));
         }
     }
+}
+
+/// Two texts from a little before the place at which they part.
+fn parted(one: &str, other: &str) -> (String, String) {
+    let common = one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count();
+    let skipped = common.saturating_sub(BEFORE);
+    let from = |text: &str| {
+        let rest: String = text.chars().skip(skipped).collect();
+        if skipped > 0 { format!("…{}", short(&rest)) } else { short(&rest) }
+    };
+    (from(one), from(other))
 }
 
 fn short(text: &str) -> String {

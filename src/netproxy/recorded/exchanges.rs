@@ -1,13 +1,15 @@
 //! Recorded exchanges, matched by tiers: exactly in the same process, without what changes from call to call in
 //! the same process, then both in any process. Each is used once.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::Blobs;
-use super::closest::closest;
+use super::closest::{closest, in_bodies};
+use super::durations;
 use super::entry::Entry;
 use super::normal;
 use super::shelf::{Shelf, Taker};
@@ -16,6 +18,9 @@ use crate::trace::redact::Redactor;
 
 /// So much of a body is read to compare it without what changes from call to call.
 pub(super) const MOST: usize = 1 << 20;
+
+/// So many exchanges are looked at to find what is the most like a request that none answers.
+const MOST_NEAR: usize = 256;
 
 /// A request as both a recording and a replay have it: credentials are hidden in the same way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,16 +58,23 @@ impl Asked {
         digest(&lines)
     }
 
-    /// The same without what changes from call to call; `body` as far as it could be read.
-    fn normal(&self, body: Option<&[u8]>) -> String {
+    /// The same without what changes from call to call, and, where its body tells some, without durations; `body` as
+    /// far as it could be read.
+    fn normal(&self, body: Option<&[u8]>) -> [String; 2] {
         let mut lines = vec![self.method.clone(), normal::url(&self.url)];
         lines.extend(normal::headers(&self.headers));
         lines.extend(normal::headers(&self.trailers));
-        lines.push(match body {
-            Some(body) => hex(&Sha256::digest(normal::body(&self.headers, body))),
-            None => self.body.clone().unwrap_or_default(),
-        });
-        digest(&lines)
+        let normal = body.map(|body| normal::body(&self.headers, body));
+        let timeless = normal.as_deref().and_then(|normal| std::str::from_utf8(normal).ok());
+        let timeless = timeless.map(durations::without);
+        let whole = |line: Option<&[u8]>| {
+            let body = line.map(|line| hex(&Sha256::digest(line)));
+            let body = body.or_else(|| self.body.clone()).unwrap_or_default();
+            digest(lines.iter().chain([&body]))
+        };
+        let exact = whole(normal.as_deref());
+        let timeless = timeless.map_or_else(|| exact.clone(), |text| whole(Some(text.as_bytes())));
+        [exact, timeless]
     }
 
     /// What requests have in common that may be the same.
@@ -72,7 +84,8 @@ impl Asked {
     }
 }
 
-fn digest(lines: &[String]) -> String {
+fn digest<'a>(lines: impl IntoIterator<Item = &'a String>) -> String {
+    let lines: Vec<&str> = lines.into_iter().map(String::as_str).collect();
     // No part holds a newline: it would be another request.
     hex(&Sha256::digest(lines.join("\n")))
 }
@@ -91,7 +104,6 @@ pub(crate) struct RecordedExchange {
     /// The request's body, and what came of it, as the entry has them.
     pub(super) body: Value,
     pub(super) result: Value,
-    normal: OnceLock<String>,
 }
 
 impl RecordedExchange {
@@ -103,7 +115,6 @@ impl RecordedExchange {
             asked: Asked::of(entry)?,
             body: entry.args.get("body").cloned().unwrap_or_default(),
             result: entry.result.clone(),
-            normal: OnceLock::new(),
         })
     }
 
@@ -117,10 +128,6 @@ impl RecordedExchange {
     pub(super) fn cut(&self) -> Option<u64> {
         let is_cut = self.body.get("whole").is_some_and(|whole| whole == false);
         self.body.get("size").and_then(Value::as_u64).filter(|_| is_cut)
-    }
-
-    fn normal(&self, blobs: &Blobs) -> &str {
-        self.normal.get_or_init(|| self.asked.normal(content(&self.body, blobs).as_deref()))
     }
 }
 
@@ -140,17 +147,44 @@ pub(super) fn content(body: &Value, blobs: &Blobs) -> Option<Vec<u8>> {
     Some(content)
 }
 
+/// How well an exchange fits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fit {
+    Exact,
+    Normal,
+    /// The same but for durations as well.
+    Timeless,
+}
+
+impl Fit {
+    /// The key under which such exchanges stand.
+    fn key(self, digest: &str) -> String {
+        match self {
+            Self::Exact => format!("exact {digest}"),
+            Self::Normal => format!("normal {digest}"),
+            Self::Timeless => format!("timeless {digest}"),
+        }
+    }
+}
+
 /// A recorded exchange that answers a request.
 pub(crate) struct Matched {
     pub(super) exchange: Arc<RecordedExchange>,
     tier: u8,
-    is_exact: bool,
+    fit: Fit,
+    /// What differs, where durations do.
+    differs: Option<Vec<Value>>,
 }
 
 impl Matched {
     /// As the record of the replay says it.
     pub(crate) fn value(&self) -> Value {
-        json!({"entry": self.exchange.entry, "tier": self.tier, "exact": self.is_exact})
+        let mut said =
+            json!({"entry": self.exchange.entry, "tier": self.tier, "exact": self.fit == Fit::Exact});
+        if let Some(differs) = &self.differs {
+            said["durations"] = differs.as_slice().into();
+        }
+        said
     }
 
     /// Who had answered, and what it had proved.
@@ -163,34 +197,112 @@ impl Matched {
 /// All of a recording.
 pub(super) struct Exchanges {
     blobs: Blobs,
-    shelf: Mutex<Shelf<RecordedExchange>>,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    shelf: Shelf<RecordedExchange>,
+    places: HashMap<String, Place>,
+}
+
+/// The exchanges of one method and path, by their places on the shelf.
+#[derive(Default)]
+struct Place {
+    all: Vec<usize>,
+    /// Those that have not been brought into their normal form yet.
+    unread: VecDeque<usize>,
+}
+
+/// Exchanges that were answered before all of the request had come, and those that did not reach their origin.
+const EARLY: &str = "early ";
+const UNSENT: &str = "unsent ";
+/// All of one method and path.
+const PLACE: &str = "place ";
+
+impl Held {
+    /// Takes the first that is the same in its normal form, which each gets only when it is asked for.
+    fn take_normal(
+        &mut self,
+        asked: [&str; 2],
+        place: &str,
+        taker: Taker<'_>,
+        blobs: &Blobs,
+    ) -> Option<(Arc<RecordedExchange>, Fit)> {
+        let [normal, timeless] =
+            [(Fit::Normal, asked[0]), (Fit::Timeless, asked[1])].map(|(fit, digest)| (fit, fit.key(digest)));
+        loop {
+            if let Some(found) = self.shelf.take(&normal.1, taker, |_| true) {
+                return Some((found, normal.0));
+            }
+            if !self.read_next(place, blobs) {
+                return Some((self.shelf.take(&timeless.1, taker, |_| true)?, timeless.0));
+            }
+        }
+    }
+
+    /// Of many exchanges of one place those before and behind the first that is left.
+    fn near(&self, all: &[usize]) -> Vec<usize> {
+        let Some(first) = all.first() else { return Vec::new() };
+        let place = PLACE.to_owned() + &self.shelf.at(*first).0.asked.place();
+        let next = self.shelf.first(&place).unwrap_or(usize::MAX);
+        let next = all.partition_point(|at| *at < next);
+        all[next.saturating_sub(MOST_NEAR)..all.len().min(next + MOST_NEAR)].to_vec()
+    }
+
+    /// Brings one more into its normal form.
+    fn read_next(&mut self, place: &str, blobs: &Blobs) -> bool {
+        let next = self.places.get_mut(place).and_then(|place| place.unread.pop_front());
+        let Some(next) = next else { return false };
+        let (exchange, _, is_taken) = self.shelf.at(next);
+        if !is_taken {
+            let [normal, timeless] = exchange.asked.normal(content(&exchange.body, blobs).as_deref());
+            self.shelf.add_key(next, Fit::Normal.key(&normal));
+            self.shelf.add_key(next, Fit::Timeless.key(&timeless));
+        }
+        true
+    }
 }
 
 impl Exchanges {
     pub(super) fn new(blobs: &Blobs) -> Self {
-        Self { blobs: Arc::clone(blobs), shelf: Mutex::default() }
+        Self { blobs: Arc::clone(blobs), held: Mutex::default() }
     }
 
     pub(super) fn put(&mut self, proc: Option<String>, exchange: RecordedExchange) {
-        let keys = [exchange.asked.exact(), exchange.asked.place()];
-        let shelf = self.shelf.get_mut().unwrap_or_else(PoisonError::into_inner);
-        shelf.put(keys, proc, Arc::new(exchange));
+        let place = exchange.asked.place();
+        let mut keys = vec![Fit::Exact.key(&exchange.asked.exact()), format!("{PLACE}{place}")];
+        keys.extend(exchange.is_early().then(|| format!("{EARLY}{place}")));
+        keys.extend(exchange.result.get("status").is_none().then(|| format!("{UNSENT}{place}")));
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let number = held.shelf.put(keys, proc, Arc::new(exchange));
+        let place = held.places.entry(place).or_default();
+        place.all.push(number);
+        place.unread.push_back(number);
     }
 
     /// Takes the one that answers a request of `proc`. `body` is the request's, where it is small enough.
-    pub(super) fn take(&self, asked: &Asked, body: Option<&[u8]>, proc: Option<&str>) -> Option<Matched> {
-        let (exact, place) = (asked.exact(), asked.place());
-        let normal: OnceLock<String> = OnceLock::new();
-        let mut shelf = self.lock();
+    pub(super) fn take(
+        &self,
+        asked: &Asked,
+        body: Option<&[u8]>,
+        proc: Option<&str>,
+        redactor: &Redactor,
+    ) -> Option<Matched> {
+        let (exact, place) = (Fit::Exact.key(&asked.exact()), asked.place());
+        let mut normal = None;
+        let mut held = self.lock();
         for (taker, exact_tier, normal_tier) in [(Taker::Same(proc), 0, 1), (Taker::Any, 2, 2)] {
-            if let Some(exchange) = shelf.take(&exact, taker, |_| true) {
-                return Some(Matched { exchange, tier: exact_tier, is_exact: true });
+            if let Some(exchange) = held.shelf.take(&exact, taker, |_| true) {
+                return Some(Matched { exchange, tier: exact_tier, fit: Fit::Exact, differs: None });
             }
-            let alike = |other: &RecordedExchange| {
-                other.normal(&self.blobs) == normal.get_or_init(|| asked.normal(body))
-            };
-            if let Some(exchange) = shelf.take(&place, taker, alike) {
-                return Some(Matched { exchange, tier: normal_tier, is_exact: false });
+            let [normal, timeless] = normal.get_or_insert_with(|| asked.normal(body));
+            if let Some((exchange, fit)) = held.take_normal([normal, timeless], &place, taker, &self.blobs) {
+                let differs = (fit == Fit::Timeless).then(|| {
+                    let recorded = content(&exchange.body, &self.blobs);
+                    in_bodies((recorded.as_deref(), body), (&exchange.asked, asked), redactor)
+                });
+                return Some(Matched { exchange, tier: normal_tier, fit, differs });
             }
         }
         None
@@ -198,19 +310,21 @@ impl Exchanges {
 
     /// Takes one that is answered before all of its body has come: by its head alone.
     pub(super) fn take_early(&self, asked: &Asked, proc: Option<&str>) -> Option<Matched> {
-        let place = asked.place();
-        let mut shelf = self.lock();
+        let key = format!("{EARLY}{}", asked.place());
+        let shelf = &mut self.lock().shelf;
         for (taker, tier) in [(Taker::Same(proc), 0), (Taker::Any, 2)] {
-            let early = |other: &RecordedExchange| other.is_early() && other.asked.url == asked.url;
-            let same = |other: &RecordedExchange| early(other) && other.asked.headers == asked.headers;
-            if let Some(exchange) = shelf.take(&place, taker, same) {
-                return Some(Matched { exchange, tier, is_exact: true });
+            let same = |other: &RecordedExchange| {
+                other.asked.url == asked.url && other.asked.headers == asked.headers
+            };
+            if let Some(exchange) = shelf.take(&key, taker, same) {
+                return Some(Matched { exchange, tier, fit: Fit::Exact, differs: None });
             }
             let headers = normal::headers(&asked.headers);
-            let alike =
-                |other: &RecordedExchange| early(other) && normal::headers(&other.asked.headers) == headers;
-            if let Some(exchange) = shelf.take(&place, taker, alike) {
-                return Some(Matched { exchange, tier: tier.max(1), is_exact: false });
+            let alike = |other: &RecordedExchange| {
+                other.asked.url == asked.url && normal::headers(&other.asked.headers) == headers
+            };
+            if let Some(exchange) = shelf.take(&key, taker, alike) {
+                return Some(Matched { exchange, tier: tier.max(1), fit: Fit::Normal, differs: None });
             }
         }
         None
@@ -218,13 +332,12 @@ impl Exchanges {
 
     /// Takes one whose origin could not be reached, so that nothing of its body was read.
     pub(super) fn take_unsent(&self, asked: &Asked, proc: Option<&str>) -> Option<Matched> {
-        let place = asked.place();
-        let unsent = |other: &RecordedExchange| other.result.get("status").is_none();
-        let mut shelf = self.lock();
-        let same = shelf.take(&place, Taker::Same(proc), unsent).map(|exchange| (exchange, 0));
-        let (exchange, tier) = same.or_else(|| Some((shelf.take(&place, Taker::Any, unsent)?, 2)))?;
+        let key = format!("{UNSENT}{}", asked.place());
+        let (exchange, is_own) = self.lock().shelf.take_by(&key, proc)?;
         let is_exact = exchange.asked.headers == asked.headers && exchange.asked.url == asked.url;
-        Some(Matched { exchange, tier: if is_exact { tier } else { tier.max(1) }, is_exact })
+        let tier = if is_own { 0 } else { 2 };
+        let (tier, fit) = if is_exact { (tier, Fit::Exact) } else { (tier.max(1), Fit::Normal) };
+        Some(Matched { exchange, tier, fit, differs: None })
     }
 
     /// The one that is the most like a request that none answers, with what differs.
@@ -235,11 +348,15 @@ impl Exchanges {
         proc: Option<&str>,
         redactor: &Redactor,
     ) -> Option<Value> {
-        let shelf = self.lock();
-        closest(shelf.iter(), asked, body, proc, (&self.blobs, redactor))
+        let held = self.lock();
+        let near = held.places.get(&asked.place()).map(|place| held.near(&place.all)).unwrap_or_default();
+        let find =
+            |near: &mut dyn Iterator<Item = _>| closest(near, asked, body, proc, (&self.blobs, redactor));
+        find(&mut near.into_iter().map(|at| held.shelf.at(at)))
+            .or_else(|| find(&mut held.shelf.iter().take(MOST_NEAR)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shelf<RecordedExchange>> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -90,8 +90,8 @@ impl Service {
         };
         let asked = exchange.asked(taken.digest);
         let content = taken.content.as_deref();
-        let Some(matched) = recording.exchanges.take(&asked, content, proc) else {
-            let redactor = &self.egress.redactor;
+        let redactor = &self.egress.redactor;
+        let Some(matched) = recording.exchanges.take(&asked, content, proc, redactor) else {
             if let Some(closest) = recording.exchanges.closest(&asked, content, proc, redactor) {
                 exchange.set_closest(closest);
             }

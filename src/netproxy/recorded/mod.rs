@@ -9,6 +9,7 @@ mod carries;
 mod closest;
 mod datagrams;
 mod diverged;
+mod durations;
 mod entry;
 mod exchanges;
 mod forward;
@@ -33,6 +34,7 @@ use serde_json::Value;
 
 pub use self::arrivals::arrivals;
 pub use self::datagrams::PlayedDatagrams;
+pub use self::durations::without as without_durations;
 pub use self::playback::Playback;
 
 pub(crate) use self::answer::RecordedBody;

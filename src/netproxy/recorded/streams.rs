@@ -195,7 +195,7 @@ impl Held {
         for taker in [Taker::Same(proc), Taker::Any] {
             if let Some(found) = self.shelf.take(&played.key, taker, &fits) {
                 if let Some(former) = own.stream.replace(found) {
-                    self.shelf.give_back(&played.key, &former);
+                    self.shelf.give_back(&former);
                 }
                 return true;
             }
@@ -291,7 +291,7 @@ impl Played {
             return Ok(());
         }
         if let Some(former) = own.stream.take() {
-            held.shelf.give_back(&self.key, &former);
+            held.shelf.give_back(&former);
         }
         if carries.needs_none() { Ok(()) } else { Err(held.miss(&self.key, Some(carries), name)) }
     }

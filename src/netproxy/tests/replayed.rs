@@ -104,6 +104,36 @@ fn requests_are_matched_by_tiers() {
 }
 
 #[test]
+fn durations_do_not_keep_a_request_from_its_answer() {
+    let plan =
+        Plan { policy: POLICY, names: &[("a.test", PUBLIC)], routes: &web(counting()), ..Plan::default() };
+    let act = |bench: &Bench, times: [&str; 2]| {
+        bench.resolve("a.test");
+        times.map(|time| {
+            let body = format!(r#"{{"out":"ok\nduration_ms {time}"}}"#);
+            let length = body.len();
+            let head = format!("POST /x HTTP/1.1\r\nHost: a.test\r\nContent-Length: {length}\r\n\r\n");
+            ask(bench, &(head + &body)).2
+        })
+    };
+    let (recorded, _) = twice(&plan, |bench| act(bench, ["1.5", "2.5"]));
+    let exchanges = only(&recorded.entries, "http.exchange");
+    let served = |times| {
+        let replayed = again(&plan, &recorded.recording(), |bench| _ = act(bench, times));
+        let all = only(&replayed.entries, "http.exchange");
+        all.iter().map(|one| one["result"]["replayed"].clone()).collect::<Vec<_>>()
+    };
+    // What is the same comes first; of the others the next.
+    let [one, two] = served(["2.5", "7.25"]).try_into().expect("both are answered");
+    assert_eq!(one, json!({"entry": exchanges[1]["i"], "tier": 0, "exact": true}));
+    assert_eq!((&two["entry"], &two["tier"]), (&exchanges[0]["i"], &1.into()));
+    let differs = json!([{"field": "body /out", "recorded": "\"ok\\nduration_ms 1.5\"", "live": "\"ok\\nduration_ms 7.25\""}]);
+    assert_eq!(two["durations"], differs);
+    let entries: Vec<_> = served(["3.5", "4.5"]).iter().map(|one| one["entry"].clone()).collect();
+    assert_eq!(entries, [exchanges[0]["i"].clone(), exchanges[1]["i"].clone()]);
+}
+
+#[test]
 fn a_request_that_was_not_recorded_gets_a_distinct_answer() {
     let plan =
         Plan { policy: POLICY, names: &[("a.test", PUBLIC)], routes: &web(counting()), ..Plan::default() };

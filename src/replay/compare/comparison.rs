@@ -42,6 +42,8 @@ pub struct Comparison {
     /// Processes that were killed in one run, when the command had ended, before they did all that they did in the
     /// other.
     pub cut: Vec<String>,
+    /// Each run names secrets by a key of its own, so that they are not compared.
+    pub masked: bool,
     /// Bytes of an unfinished last line, of either trace.
     pub torn: [Option<usize>; 2],
     /// The first difference of each stream, in the order of the recorded run.

@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use serde_json::{Map, Value};
 
+use super::begun::{self, Begun};
 use super::cause::Cause;
 use super::comparison::MOST_UNHELD;
 use super::essence::{Essence, digest, is_empty_input};
@@ -47,6 +48,9 @@ pub(super) struct Step {
     pub(super) counts: bool,
     /// Number of the entry in its trace.
     pub(super) entry: u64,
+    /// Where it began, in the trace and in its process: see `begun.rs`.
+    pub(super) place: u64,
+    pub(super) rank: u32,
     offset: u64,
     length: u32,
 }
@@ -60,14 +64,16 @@ pub(super) struct Exchange {
     pub(super) exact: u128,
     /// Digest of its normal form.
     pub(super) normal: u128,
+    /// The same without durations.
+    pub(super) timeless: u128,
     /// Digest of the answer.
     pub(super) outcome: u128,
     /// When it began and ended, in seconds since the epoch.
     pub(super) time: (f64, f64),
     /// When it was made, as far as that is known: with the connection that was opened for it, if there was one.
     pub(super) made: f64,
-    /// The recorded entry that was served, and how well it fitted, where a replay says so.
-    pub(super) served: Option<(u64, u64)>,
+    /// The recorded entry that was served, how well it fitted, and whether durations differ, where a replay says so.
+    pub(super) served: Option<(u64, u64, bool)>,
 }
 
 /// Everything of a trace that is compared.
@@ -92,6 +98,8 @@ pub(super) struct Index {
     pub(super) torn: Option<usize>,
     /// Events that count as steps.
     pub(super) events: u64,
+    /// Secrets are named by a key that the other run does not have.
+    pub(super) masked: bool,
     /// What else is known of the trace.
     beside: Beside,
 }
@@ -108,6 +116,7 @@ struct Reading {
     lives: HashMap<u64, u32>,
     /// Paths at which nothing is since a file was deleted.
     gone: HashSet<u64>,
+    begun: Begun,
 }
 
 impl Index {
@@ -135,7 +144,7 @@ impl Index {
             if entry.get("proc").and_then(Value::as_str).is_some_and(is_too_deep) {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "a process has too many ancestors"));
             }
-            reading.index.beside.complete(&mut entry);
+            reading.index.masked |= reading.index.beside.complete(&mut entry);
             reading.take(&entry, (offset, bytes.len()), names);
             offset += bytes.len() as u64 + 1;
         }
@@ -166,7 +175,8 @@ impl Reading {
             return;
         }
         let what = format!("{kind} {op}");
-        let step = self.step(entry, &essence, &what, names.number(kind, op), place);
+        let mut step = self.step(entry, &essence, &what, names.number(kind, op), place);
+        self.begun.note(entry.get("ts").and_then(Value::as_f64).unwrap_or_default(), &step);
         if step.counts {
             self.index.events = self.index.events.saturating_add(step.weight);
         }
@@ -191,6 +201,7 @@ impl Reading {
             (Lane::Settled, _) => return self.settle(entry, step),
             (Lane::Request, _) => {
                 let exchange = self.exchange(entry, &what, &essence);
+                (step.place, step.rank) = self.begun.places(exchange.time.0, &step);
                 self.index.exchanges.push(exchange);
             }
             (_, "proc.spawn") => self.index.processes.spawned(step.process, short(step.digest), self.next()),
@@ -222,10 +233,11 @@ impl Reading {
             Some(essence) => digest(what, &[&essence.about, &essence.more, &essence.outcome]),
             None => whole,
         };
+        let count = self.index.processes.count((process, thread), number);
         Step {
             process,
             thread,
-            number: self.index.processes.count((process, thread), number),
+            number: count,
             lane: rule.lane,
             op,
             folds: rule.folds,
@@ -239,6 +251,8 @@ impl Reading {
             // A statement about the run is none of its steps.
             counts: !what.starts_with("meta "),
             entry: number,
+            place: begun::place(number),
+            rank: begun::rank(count),
             offset,
             length: u32::try_from(length).unwrap_or(u32::MAX),
         }
@@ -342,13 +356,16 @@ impl Reading {
         let recorded = entry.get("ts").and_then(Value::as_f64).unwrap_or_default();
         let end = number("/timing/end").unwrap_or(recorded);
         let begin = number("/timing/start").or_else(|| Some(end - number("/seconds")?)).unwrap_or(end);
-        let served = result
-            .and_then(|result| result.get("replayed"))
-            .and_then(|served| Some((served.get("entry")?.as_u64()?, served.get("tier")?.as_u64()?)));
+        let served = result.and_then(|result| result.get("replayed")).and_then(|served| {
+            let number = |name: &str| served.get(name)?.as_u64();
+            Some((number("entry")?, number("tier")?, served.get("durations").is_some()))
+        });
+        let normal = normal::request(&request, text);
         Exchange {
             step: self.next(),
             exact: digest(what, &[&request]),
-            normal: digest(what, &[&normal::request(&request, text)]),
+            normal: digest(what, &[&normal]),
+            timeless: digest(what, &[&normal::without_durations(normal)]),
             outcome: digest(what, &[&essence.outcome]),
             time: (begin, end),
             made: number("/timing/opened").map_or(begin, |opened| opened.min(begin)),

@@ -14,11 +14,13 @@ use std::io::{self, Read, Seek};
 use serde_json::{Map, Value};
 
 mod ancestors;
+mod begun;
 mod beside;
 mod cause;
 mod comparison;
 mod essence;
 mod fields;
+mod follows;
 mod goal;
 mod index;
 mod matching;
@@ -28,6 +30,7 @@ mod processes;
 pub mod report;
 mod requests;
 mod sequence;
+mod start;
 mod table;
 mod transcripts;
 mod variables;
@@ -39,6 +42,7 @@ pub use goal::{Goal, Named, reached};
 pub use requests::Tiers;
 
 use ancestors::chain;
+use follows::Parted;
 use index::Index;
 use matching::{Finding, Found, match_all};
 use names::Names;
@@ -137,9 +141,10 @@ impl Pass {
             approximate: ours.approximate.union(&theirs.approximate).cloned().collect(),
             unheld: ours.unheld.iter().chain(&theirs.unheld).cloned().collect(),
             torn: [ours.torn, theirs.torn],
+            masked: ours.masked || theirs.masked,
             ..Comparison::default()
         };
-        for difference in telling.before_the_start() {
+        for difference in start::differing(ours, theirs) {
             if lenient.contains(&difference.cause) {
                 *comparison.accepted.entry((difference.cause, difference.op)).or_default() += 1;
             } else {
@@ -184,9 +189,10 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         // Numbers of entries of two traces say little of each other; those of steps do, within a stream.
         findings.sort_by_cached_key(|finding| {
             let (_, step) = self.step(finding);
-            (begins.get(&self.stream(finding)).copied(), step.number, finding.recorded.is_none())
+            (begins.get(&self.stream(finding)).copied(), step.rank, finding.recorded.is_none())
         });
         let mut told = BTreeSet::new();
+        let mut parted = Parted::new(self.ours, self.theirs);
         for finding in &findings {
             if self.ends_by_chance(finding)? {
                 let process = finding.recorded.map(|step| self.ours.steps[step as usize].process);
@@ -203,7 +209,11 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
             let op = self.names.op(step.op).to_owned();
             if lenient.contains(&finding.cause) {
                 *into.accepted.entry((finding.cause, op)).or_default() += 1;
-            } else if into.divergences.len() < MOST_TOLD && told.insert(self.stream(&finding)) {
+                continue;
+            }
+            let follows = parted.is_followed_by(&finding);
+            parted.note(&finding);
+            if !follows && into.divergences.len() < MOST_TOLD && told.insert(self.stream(&finding)) {
                 let divergence = self.divergence(&finding)?;
                 into.divergences.push(divergence);
             } else {
@@ -236,8 +246,8 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
 
     /// What a process did first comes first, in whichever run.
     fn position(&self, finding: &Finding) -> (u64, u64) {
-        let entry = |index: &Index, step: Option<u32>| step.map(|step| index.steps[step as usize].entry);
-        let (ours, theirs) = (entry(self.ours, finding.recorded), entry(self.theirs, finding.live));
+        let place = |index: &Index, step: Option<u32>| step.map(|step| index.steps[step as usize].place);
+        let (ours, theirs) = (place(self.ours, finding.recorded), place(self.theirs, finding.live));
         let first = [ours, theirs].into_iter().flatten().min().unwrap_or_default();
         (first, theirs.unwrap_or_default())
     }
@@ -322,42 +332,6 @@ impl<R: Read + Seek, L: Read + Seek> Telling<'_, R, L> {
         };
         let step = format!("{stream}@{number}");
         Ok(Divergence { stream, step, cause: finding.cause, op, recorded, live, fields, chain })
-    }
-
-    /// What the headers say differently.
-    fn before_the_start(&self) -> Vec<Divergence> {
-        let (ours, theirs) = (&self.ours.start, &self.theirs.start);
-        let reads_script = self.ours.reads_script || self.theirs.reads_script;
-        let rows = [
-            (Cause::CommandChanged, "run.start", &["argv", "argv_hex", "cwd", "cwd_hex"][..]),
-            (Cause::PolicyChanged, "run.start", &["policy_sha256"][..]),
-            // Where a rule grants it, it is compared where it was read.
-            (Cause::InputChanged, "run.start", if reads_script { &[][..] } else { &["script_sha256"][..] }),
-        ];
-        let mut found = Vec::new();
-        for (cause, op, names) in rows {
-            let differing = names.iter().filter(|name| ours.get(**name) != theirs.get(**name));
-            let fields: Vec<Field> = differing
-                .map(|name| Field {
-                    name: (*name).to_owned(),
-                    recorded: ours.get(*name).cloned(),
-                    live: theirs.get(*name).cloned(),
-                })
-                .collect();
-            found.extend((!fields.is_empty()).then(|| Divergence::before_the_start(cause, op, fields)));
-        }
-        let (ours, theirs) = (&self.ours.environment, &self.theirs.environment);
-        let mut fields = variables::changed(&self.ours.variables, &self.theirs.variables);
-        if ours != theirs {
-            let (ours, theirs) = (ours.as_ref(), theirs.as_ref());
-            let (recorded, live) = (fields::lacking(ours, theirs), fields::lacking(theirs, ours));
-            fields.push(Field { name: "names".to_owned(), recorded, live });
-        }
-        found.extend(
-            (!fields.is_empty())
-                .then(|| Divergence::before_the_start(Cause::EnvironmentChanged, "env.pass", fields)),
-        );
-        found
     }
 
     fn renamed(&self, (recorded, live): (u32, u32)) -> Renamed {

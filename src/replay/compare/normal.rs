@@ -44,6 +44,18 @@ pub(super) fn request(members: &[Member], text: Option<&str>) -> Vec<Member> {
     members.iter().filter(|(name, _)| name != "version").map(normal).collect()
 }
 
+/// The same without durations, where the body's text is known.
+pub(super) fn without_durations(mut normal: Vec<Member>) -> Vec<Member> {
+    for (name, value) in &mut normal {
+        if let Value::String(text) = value
+            && name == "body"
+        {
+            *text = crate::netproxy::recorded::without_durations(text);
+        }
+    }
+    normal
+}
+
 /// The boundary between the parts of a body (RFC 2046, section 5.1.1).
 fn boundary(members: &[Member]) -> Option<String> {
     let headers = members.iter().find(|(name, _)| name == "headers")?.1.as_array()?;
@@ -110,6 +122,41 @@ pub(super) fn mask(text: &str) -> String {
         rest = &rest[length..];
     }
     out
+}
+
+/// Replaces keyed digests, which are equal within one run alone; whether there are any.
+pub(super) fn mask_secrets(value: &mut Value) -> bool {
+    match value {
+        Value::String(text) => match without_secrets(text) {
+            Some(masked) => {
+                *text = masked;
+                true
+            }
+            None => false,
+        },
+        Value::Array(values) => values.iter_mut().fold(false, |any, value| mask_secrets(value) | any),
+        Value::Object(members) => members.values_mut().fold(false, |any, value| mask_secrets(value) | any),
+        _ => false,
+    }
+}
+
+fn without_secrets(text: &str) -> Option<String> {
+    let (word, _) = REDACTED;
+    let mut masked = None;
+    let mut rest = text;
+    while let Some(at) = rest.find(word) {
+        let length = redacted(&rest[at..]).unwrap_or(word.len());
+        let end = at + length;
+        if length > word.len() {
+            let out: &mut String = masked.get_or_insert_with(|| text[..text.len() - rest.len()].to_owned());
+            out.push_str(&rest[..at]);
+            out.push_str("redacted");
+        } else if let Some(out) = &mut masked {
+            out.push_str(&rest[..end]);
+        }
+        rest = &rest[end..];
+    }
+    masked.map(|out| out + rest)
 }
 
 /// Letters that mkstemp(3) and its like make up at the end of a name.

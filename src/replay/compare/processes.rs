@@ -17,7 +17,7 @@ pub(super) struct Process {
     pub(super) spawn: Option<u32>,
     entries: u32,
     /// Its first and its last entry, by their numbers in the trace.
-    from: u64,
+    pub(super) from: u64,
     to: u64,
     /// Its threads other than the main one.
     threads: BTreeSet<u32>,
@@ -81,6 +81,12 @@ impl Processes {
             process = Some(*self.known.get(&(process, place.into()))?);
         }
         process
+    }
+
+    /// Whether it is the launcher.
+    pub(super) fn is_of_run(&self, process: u32) -> bool {
+        let process = self.get(process);
+        process.parent.is_none() && &*process.place == "run"
     }
 
     /// As `0.2`, without thread.

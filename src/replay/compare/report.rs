@@ -107,29 +107,32 @@ fn divergence(divergence: &Divergence, style: &Style<'_>, out: &mut String) {
     }
 }
 
-/// What a replay had no answer to, why, and what comes closest.
+/// What a replay had no answer to, why, and what comes closest; or the durations that differ from what it answered to.
 fn missed(live: &Map<String, Value>) -> Vec<(&'static str, String)> {
     let member = |path: &str| live.get("result")?.pointer(path);
+    if let Some(durations) = member("/replayed/durations") {
+        return vec![("durations", differing(Some(durations)))];
+    }
     let Some(kind @ ("not recorded" | "diverged")) = member("/failure/kind").and_then(Value::as_str) else {
         return Vec::new();
     };
     let place = member("/failure/at").and_then(Value::as_str).map(|at| format!(" at {at}"));
     let mut rows = vec![("failed", kind.to_owned() + &place.unwrap_or_default())];
     if let Some(closest) = member("/failure/closest").or_else(|| member("/closest")) {
-        let differs = closest.get("differs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let differ = |one: &Value| {
-            let field = one.get("field").and_then(Value::as_str).unwrap_or_default();
-            format!(
-                "{field}: {} -> {}",
-                value(&one.get("recorded").cloned()),
-                value(&one.get("live").cloned())
-            )
-        };
-        let differs: Vec<_> = differs.iter().take(MOST_FIELDS).map(differ).collect();
         let entry = closest.get("entry").map(Value::to_string).unwrap_or_default();
-        rows.push(("closest", format!("entry {entry}: {}", differs.join("; "))));
+        rows.push(("closest", format!("entry {entry}: {}", differing(closest.get("differs")))));
     }
     rows
+}
+
+/// As a replay names them.
+fn differing(differs: Option<&Value>) -> String {
+    let differs = differs.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let differ = |one: &Value| {
+        let field = one.get("field").and_then(Value::as_str).unwrap_or_default();
+        format!("{field}: {} -> {}", value(&one.get("recorded").cloned()), value(&one.get("live").cloned()))
+    };
+    differs.iter().take(MOST_FIELDS).map(differ).collect::<Vec<_>>().join("; ")
 }
 
 fn about(entry: &Map<String, Value>) -> String {
@@ -163,7 +166,9 @@ fn value(value: &Option<Value>) -> String {
 fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
     let mut note = |text: String| line(out, &escape::text(&text));
     if total(&comparison.further) > 0 {
-        note(format!("further differences: {}", counted(&comparison.further)));
+        let further = total(&comparison.further);
+        let differences = if further == 1 { "difference" } else { "differences" };
+        note(format!("{further} further {differences}, behind these: {}", counted(&comparison.further)));
     }
     if total(&comparison.accepted) > 0 {
         note(format!("accepted: {}", counted(&comparison.accepted)));
@@ -202,8 +207,8 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
             comparison.unseen.join(", ")
         ));
     }
-    if !comparison.approximate.is_empty() {
-        note(format!("times are approximate in: {}", comparison.approximate.join(", ")));
+    if comparison.masked {
+        note("secrets are not compared: each run names them by a key of its own".to_owned());
     }
     lists(comparison, &mut note);
     for (bytes, name) in comparison.torn.iter().zip([style.recorded, style.live]) {
@@ -216,6 +221,7 @@ fn notes(comparison: &Comparison, style: &Style<'_>, out: &mut String) {
 /// Lists of which the first few are told.
 fn lists(comparison: &Comparison, note: &mut impl FnMut(String)) {
     for (all, what) in [
+        (&comparison.approximate, "times are approximate in"),
         (&comparison.unordered, "pools of threads or processes, whose order was not compared"),
         (&comparison.ended_otherwise, "ended by SIGTERM or SIGPIPE in one run, by themselves in the other"),
         (&comparison.unheld, "of the machine, not as it was"),
@@ -227,11 +233,13 @@ fn lists(comparison: &Comparison, note: &mut impl FnMut(String)) {
     }
 }
 
-/// The first few, and whether there are more.
+/// The first few, and how many more there are.
 fn first_of(lineages: &[String]) -> String {
     let first: Vec<_> = lineages.iter().take(MOST_FIELDS).map(String::as_str).collect();
-    let more = if lineages.len() > first.len() { ", …" } else { "" };
-    first.join(", ") + more
+    match lineages.len() - first.len() {
+        0 => first.join(", "),
+        more => format!("{}, … and {more} more", first.join(", ")),
+    }
 }
 
 /// As `missing-effect 8 (fs.open_read 6, proc.spawn 2), output-changed 1 (stdio 1)`.
@@ -257,7 +265,7 @@ pub fn json(comparison: &Comparison) -> Value {
         counts.iter().map(row).collect()
     };
     let renamed = comparison.renamed.iter();
-    json!({
+    let mut said = json!({
         "same": comparison.is_same(),
         "recorded": comparison.recorded,
         "live": comparison.live,
@@ -281,7 +289,11 @@ pub fn json(comparison: &Comparison) -> Value {
         "divergences": comparison.divergences.iter().map(one).collect::<Vec<_>>(),
         "further": counts(&comparison.further),
         "accepted": counts(&comparison.accepted),
-    })
+    });
+    if comparison.masked {
+        said["secrets"] = "not compared".into();
+    }
+    said
 }
 
 fn one(divergence: &Divergence) -> Value {

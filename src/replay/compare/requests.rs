@@ -12,7 +12,7 @@ use super::processes::Pairs;
 pub struct Tiers {
     /// The same bytes count, the same process.
     pub exact: u64,
-    /// The same but for dates, ids, boundaries, the order of keys, and secrets.
+    /// The same but for dates, ids, boundaries, durations, the order of keys, and secrets.
     pub normalised: u64,
     /// Either of them, by another process or thread.
     pub elsewhere: u64,
@@ -63,6 +63,7 @@ pub(super) fn match_requests(
         let cause = match pair.tier {
             Tier::Closest => Cause::RequestChanged,
             _ if ours.outcome != theirs.outcome => Cause::ResponseChanged,
+            Tier::Normalised | Tier::Elsewhere if differ_in_durations(ours, theirs) => Cause::TimeOnly,
             _ => continue,
         };
         findings.push(Finding { cause, recorded: Some(ours.step), live: Some(theirs.step) });
@@ -101,7 +102,7 @@ impl Matching<'_> {
         let by_entry: HashMap<u64, usize> =
             recorded.exchanges.iter().enumerate().map(|(at, exchange)| (entry(exchange), at)).collect();
         for (at, exchange) in live.exchanges.iter().enumerate() {
-            let Some((entry, tier)) = exchange.served else { continue };
+            let Some((entry, tier, _)) = exchange.served else { continue };
             let tier = match tier {
                 0 => Tier::Exact,
                 1 => Tier::Normalised,
@@ -124,9 +125,11 @@ impl Matching<'_> {
         self.pass(Tier::Exact, true, whole);
         self.pass(Tier::Exact, true, |_, exchange| exchange.exact);
         self.pass(Tier::Normalised, true, |_, exchange| exchange.normal);
+        self.pass(Tier::Normalised, true, |_, exchange| exchange.timeless);
         self.pass(Tier::Elsewhere, false, whole);
         self.pass(Tier::Elsewhere, false, |_, exchange| exchange.exact);
         self.pass(Tier::Elsewhere, false, |_, exchange| exchange.normal);
+        self.pass(Tier::Elsewhere, false, |_, exchange| exchange.timeless);
         // No longer the same request: the closest there is.
         self.pass(Tier::Closest, true, about);
         self.pass(Tier::Closest, true, op);
@@ -224,6 +227,12 @@ impl Matching<'_> {
         }
         findings
     }
+}
+
+/// Whether what one says is what the other says, but for how long something took.
+fn differ_in_durations(ours: &Exchange, theirs: &Exchange) -> bool {
+    let is_served_so = theirs.served.is_some_and(|(_, _, durations)| durations);
+    is_served_so || (ours.normal != theirs.normal && ours.timeless == theirs.timeless)
 }
 
 fn in_order_of_begin(exchanges: &[Exchange]) -> Vec<usize> {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Cause, Comparison, compare};
 
+mod follows;
 mod foreign;
 mod streams;
 

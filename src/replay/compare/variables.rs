@@ -12,15 +12,20 @@ const MOST: u64 = 16 << 20;
 
 /// The variables by name; none where the trace has no private part, or it was taken out.
 pub(super) fn read(replay: &Map<String, Value>, blobs: &StoredBlobs) -> BTreeMap<String, String> {
-    let reference = replay.get("private").and_then(|reference| reference.get("blob")).and_then(Value::as_str);
-    let private = reference.and_then(|sha256| blobs.read(sha256, MOST).ok());
-    let private: Value = private.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    let private = private(replay, blobs);
     let variables = private.get("environment").and_then(Value::as_array).into_iter().flatten();
     let pair = |variable: &Value| {
         let (name, value) = variable.as_str()?.split_once('=')?;
         Some((name.to_owned(), value.to_owned()))
     };
     variables.filter_map(pair).collect()
+}
+
+/// The private part that a `run.replay` names; null where it is not there.
+pub(super) fn private(replay: &Map<String, Value>, blobs: &StoredBlobs) -> Value {
+    let reference = replay.get("private").and_then(|reference| reference.get("blob")).and_then(Value::as_str);
+    let private = reference.and_then(|sha256| blobs.read(sha256, MOST).ok());
+    private.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
 }
 
 /// Those that both runs had, with different values.
