@@ -41,6 +41,8 @@ const SOON: Duration = Duration::from_micros(50);
 const LATE: Duration = Duration::from_secs(1);
 /// Nobody has read for so long: whoever waits for room does not hold others up.
 const STALLED: Duration = Duration::from_millis(100);
+/// Longest name of a pipe or socket, as /proc/PID/fd shows it.
+const LINK: usize = 64;
 /// With so many bytes in it a pipe may have no room for more (pipe(7): 64 KiB, in pages).
 const FULL: u64 = 32 << 10;
 
@@ -93,11 +95,11 @@ impl OutputPipe {
 
 /// Where a descriptor leads.
 #[derive(Debug)]
-enum End {
+enum End<'a> {
     /// An output of the run.
     Output(usize),
     /// Another pipe or socket.
-    Stream(String),
+    Stream(&'a str),
 }
 
 /// The write that went on last.
@@ -125,25 +127,24 @@ impl Outputs {
     }
 
     /// Where standard output or error of a task leads; asked at each write to them.
-    fn end_of(&self, task: &Task, number: u64) -> Option<End> {
+    fn end_of<'a>(&self, task: &Task, number: u64, target: &'a mut [u8; LINK]) -> Option<End<'a>> {
         let entry = match number {
             1 => c"fd/1",
             2 => c"fd/2",
             _ => return None,
         };
-        let mut target = [0; 64];
-        let length = descriptor::read_link(task.directory().ok()?.as_fd(), entry, &mut target).ok()?;
+        let length = descriptor::read_link(task.directory().ok()?.as_fd(), entry, target).ok()?;
         let target = &target[..length];
         if let Some(pipe) = self.pipes.iter().position(|pipe| pipe.name.as_bytes() == target) {
             return Some(End::Output(pipe));
         }
         let is_stream = target.starts_with(b"pipe:[") || target.starts_with(b"socket:[");
-        is_stream.then(|| str::from_utf8(target).ok().map(|name| End::Stream(name.to_owned())))?
+        is_stream.then(|| str::from_utf8(target).ok().map(End::Stream))?
     }
 
     /// Whether it leads to one in which there is room.
     pub(super) fn has_room(&self, task: &Task, number: u64) -> bool {
-        let Some(End::Output(pipe)) = self.end_of(task, number) else { return false };
+        let Some(End::Output(pipe)) = self.end_of(task, number, &mut [0; LINK]) else { return false };
         self.pipes[pipe].come().is_some_and(|(_, waiting)| waiting < FULL)
     }
 
@@ -241,9 +242,10 @@ impl Supervisor {
         let Ok(task) = known.map_or_else(|| self.tasks.meet(notification.pid), Ok) else {
             return self.let_on(&notification);
         };
-        let own = self.tasks.kin().and_then(|kin| kin.lineage(task.tgid));
+        let own = task.lineage.contains('#').then(|| self.tasks.kin()?.lineage(task.tgid)).flatten();
         let process = own.as_deref().unwrap_or_else(|| process_of(&task.lineage));
-        match self.outputs.end_of(&task, number).filter(|_| length > 0) {
+        let mut target = [0; LINK];
+        match self.outputs.end_of(&task, number, &mut target).filter(|_| length > 0) {
             Some(End::Output(pipe)) => {
                 if self.outputs.holds(process, pipe, notification) {
                     return Ok(());

@@ -20,7 +20,7 @@ use crate::sys::seccomp::Notification;
 const VAIN: u8 = 3;
 /// In a replay a reader that was at rest comes to rest, though later maybe.
 const LONGER: u32 = 10;
-/// What was let on has been written by then.
+/// What was let on before has been written by then.
 const LATE: Duration = Duration::from_millis(20);
 /// Streams that are known at a time: the agent can make as many as it likes.
 const MOST: usize = 1 << 12;
@@ -39,8 +39,8 @@ struct Alone {
     first: u64,
     count: u64,
     reader: String,
-    /// The task that has written last, and when it was let on.
-    last: (i32, Instant),
+    /// The task that has written last.
+    last: i32,
 }
 
 /// A process that reads several streams, or one that several processes write.
@@ -80,7 +80,7 @@ impl Tellings {
             return false;
         };
         alone.count += 1;
-        alone.last = (task, Instant::now());
+        alone.last = task;
         true
     }
 
@@ -107,19 +107,19 @@ impl Supervisor {
     pub(super) fn serve_telling(
         &mut self,
         (process, teller): (&str, i32),
-        stream: String,
+        stream: &str,
         notification: Notification,
     ) -> Result<(), Stop> {
         let index = self.outputs.tellings.count(process);
         let course = &mut self.outputs.course;
         let is_free = match course.has_tellings() {
             true => course.turn_to_tell(process, index).is_none(),
-            false => self.outputs.tellings.is_alone((process, notification.pid), index, &stream),
+            false => self.outputs.tellings.is_alone((process, notification.pid), index, stream),
         };
         if is_free {
             return self.let_on(&notification);
         }
-        let (process, since) = (process.to_owned(), course.pace.now());
+        let (process, stream, since) = (process.to_owned(), stream.to_owned(), course.pace.now());
         let (ready, is_last) = (None, false);
         course.tellings.push(Telling { process, teller, index, stream, notification, since, ready, is_last });
         self.serve_tellings()
@@ -193,10 +193,10 @@ impl Supervisor {
             return None;
         }
         let waiting: Vec<_> = self.represented().collect();
-        let stream = &self.outputs.course.tellings[at].stream;
+        let Telling { stream, since, .. } = &self.outputs.course.tellings[at];
         let alone = self.outputs.tellings.streams.get(stream).and_then(|stream| stream.alone.as_ref());
-        if let Some((task, since)) = alone.map(|alone| alone.last)
-            && since.elapsed() < LATE
+        if let Some(task) = alone.map(|alone| alone.last)
+            && self.outputs.course.pace.since(*since) < LATE
             && !waiting.contains(&task)
             && !skip::is_elsewhere(task)
         {
@@ -249,7 +249,7 @@ impl Supervisor {
             outputs.lines.tell(&writer, (first, count), &reader);
         }
         if is_new && rest == Rest::Reads && !is_followed {
-            let last = (notification.pid, Instant::now());
+            let last = notification.pid;
             known.alone = Some(Alone { writer: process, first: index, count: 1, reader: lineage, last });
             // It reads nothing else.
             outputs.tellings.readers.remove(&reader);
