@@ -314,10 +314,12 @@ impl Course {
         turns.enumerate().min_by_key(|(_, turn)| *turn)
     }
 
-    /// The processes whose turns have to come before that of the first which waits.
+    /// The processes whose turns come before that of the first which waits, of all kinds: one that makes another has to
+    /// come first, too.
     pub(in crate::supervisor) fn awaited(&self) -> impl Iterator<Item = &str> {
         let first = self.first_of_all().and_then(|(turn, _)| turn).unwrap_or(0);
-        self.before(first).map(|turn| self.names[self.turns[turn].by].as_str())
+        let turns = self.turns.get(self.start..first).unwrap_or_default().iter();
+        turns.filter(|turn| !turn.is_over).map(|turn| self.names[turn.by].as_str())
     }
 
     /// From now on there is no order.
