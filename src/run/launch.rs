@@ -211,7 +211,12 @@ pub(super) fn launch(
     // The view waits for them; the command's process waits for the view.
     order::tell_contents(begun.channel.as_fd(), plan.fs.taken_over(), authority)?;
     order::tell(begun.go.as_fd(), &Start::of(plan)?)?;
-    let pipes = if orders_outputs || begun.stdio.has_end() { begun.stdio.pipes() } else { [false; 2] };
+    // Wherever they lead: those of its children may lead to itself.
+    let pipes = match orders_outputs {
+        true => [true; 2],
+        false if begun.stdio.has_end() => begun.stdio.pipes(),
+        false => [false; 2],
+    };
     order::tell_filters(begun.go.as_fd(), plan, (begun.replayed, pipes))?;
     Ok(Launching { begun, tls })
 }

@@ -7,7 +7,10 @@
 
 mod course;
 mod ends;
+mod lines;
 mod pace;
+mod reader;
+mod tellings;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -17,6 +20,8 @@ use nix::sys::stat::fstat;
 
 pub use self::course::Course;
 use self::course::Held;
+use self::lines::Lines;
+use self::tellings::Tellings;
 use super::call::Reply;
 use super::dispatch::answer;
 use super::task::Task;
@@ -28,8 +33,6 @@ use crate::trace::{Event, Kind, TraceError};
 /// The operation under which the trace holds the order.
 pub const OPERATION: &str = "stdio.order";
 
-/// Longest order that is kept, in turns: the agent can take as many as it likes.
-const MOST: usize = 1 << 16;
 /// The command's process.
 const FIRST: &str = "0";
 /// So long we wait in place for a write to come before we do something else.
@@ -38,6 +41,8 @@ const SOON: Duration = Duration::from_micros(50);
 const LATE: Duration = Duration::from_secs(1);
 /// Nobody has read for so long: whoever waits for room does not hold others up.
 const STALLED: Duration = Duration::from_millis(100);
+/// Longest name of a pipe or socket, as /proc/PID/fd shows it.
+const LINK: usize = 64;
 /// With so many bytes in it a pipe may have no room for more (pipe(7): 64 KiB, in pages).
 const FULL: u64 = 32 << 10;
 
@@ -88,6 +93,15 @@ impl OutputPipe {
     }
 }
 
+/// Where a descriptor leads.
+#[derive(Debug)]
+enum End<'a> {
+    /// An output of the run.
+    Output(usize),
+    /// Another pipe or socket.
+    Stream(&'a str),
+}
+
 /// The write that went on last.
 #[derive(Debug)]
 struct Last {
@@ -101,10 +115,8 @@ struct Last {
 pub(super) struct Outputs {
     pipes: Vec<OutputPipe>,
     last: Option<Last>,
-    /// Whose turn it was, and how often each wrote then.
-    turns: Vec<(String, u64)>,
-    /// There were more.
-    is_cut: bool,
+    lines: Lines,
+    tellings: Tellings,
     pub(super) course: Course,
 }
 
@@ -114,22 +126,26 @@ impl Outputs {
         Self { pipes, course, ..Self::default() }
     }
 
-    /// Which of the pipes standard output or error of a task leads to; asked at each write to them.
-    fn pipe_of(&self, task: &Task, number: u64) -> Option<usize> {
+    /// Where standard output or error of a task leads; asked at each write to them.
+    fn end_of<'a>(&self, task: &Task, number: u64, target: &'a mut [u8; LINK]) -> Option<End<'a>> {
         let entry = match number {
             1 => c"fd/1",
             2 => c"fd/2",
             _ => return None,
         };
-        let mut target = [0; 64];
-        let length = descriptor::read_link(task.directory().ok()?.as_fd(), entry, &mut target).ok()?;
-        self.pipes.iter().position(|pipe| pipe.name.as_bytes() == &target[..length])
+        let length = descriptor::read_link(task.directory().ok()?.as_fd(), entry, target).ok()?;
+        let target = &target[..length];
+        if let Some(pipe) = self.pipes.iter().position(|pipe| pipe.name.as_bytes() == target) {
+            return Some(End::Output(pipe));
+        }
+        let is_stream = target.starts_with(b"pipe:[") || target.starts_with(b"socket:[");
+        is_stream.then(|| str::from_utf8(target).ok().map(End::Stream))?
     }
 
     /// Whether it leads to one in which there is room.
     pub(super) fn has_room(&self, task: &Task, number: u64) -> bool {
-        let pipe = self.pipe_of(task, number).map(|pipe| &self.pipes[pipe]);
-        pipe.and_then(OutputPipe::come).is_some_and(|(_, waiting)| waiting < FULL)
+        let Some(End::Output(pipe)) = self.end_of(task, number, &mut [0; LINK]) else { return false };
+        self.pipes[pipe].come().is_some_and(|(_, waiting)| waiting < FULL)
     }
 
     /// Whoever writes once a reader is about to leave is to see that it has; one that is held up itself is waited for once.
@@ -199,18 +215,7 @@ impl Outputs {
 
     fn count(&mut self, process: &str) {
         self.course.wrote(process);
-        self.add(process, 1);
-    }
-
-    /// Adds writes of a process, or its [end](course::END), to what was done.
-    fn add(&mut self, process: &str, writes: u64) {
-        let is_full = self.turns.len() >= MOST;
-        match self.turns.last_mut() {
-            _ if self.is_cut => {}
-            Some((writer, count)) if writes > 0 && writer == process => *count += writes,
-            _ if is_full => self.is_cut = true,
-            _ => self.turns.push((process.to_owned(), writes)),
-        }
+        self.lines.print(process);
     }
 }
 
@@ -237,22 +242,27 @@ impl Supervisor {
         let Ok(task) = known.map_or_else(|| self.tasks.meet(notification.pid), Ok) else {
             return self.let_on(&notification);
         };
-        let pipe = self.outputs.pipe_of(&task, number);
-        let process = process_of(&task.lineage);
-        match pipe {
-            Some(pipe) if length > 0 => {
+        let own = task.lineage.contains('#').then(|| self.tasks.kin()?.lineage(task.tgid)).flatten();
+        let process = own.as_deref().unwrap_or_else(|| process_of(&task.lineage));
+        let mut target = [0; LINK];
+        match self.outputs.end_of(&task, number, &mut target).filter(|_| length > 0) {
+            Some(End::Output(pipe)) => {
                 if self.outputs.holds(process, pipe, notification) {
                     return Ok(());
                 }
                 self.outputs.note(process, pipe);
             }
-            _ => {}
+            Some(End::Stream(stream)) => {
+                return self.serve_telling((process, task.tgid), stream, notification);
+            }
+            None => {}
         }
         self.let_on(&notification)
     }
 
     /// Lets those write whose turn has come.
     pub(super) fn serve_held(&mut self) -> Result<(), Stop> {
+        self.serve_tellings()?;
         self.serve_ends()?;
         while let Some(held) = self.outputs.take() {
             self.outputs.await_ends();
@@ -271,14 +281,14 @@ impl Supervisor {
 
     /// Puts the order into the trace, where there was more than one process.
     pub(super) fn tell_order(&mut self) -> Result<(), TraceError> {
-        let turns = std::mem::take(&mut self.outputs.turns);
-        if turns.len() < 2 {
+        let lines = std::mem::take(&mut self.outputs.lines);
+        if lines.len() < 2 {
             return Ok(());
         }
         let mut body = self.recorder.blob()?;
-        course::write(&turns, &mut body).map_err(|source| TraceError::StoreBlob { source })?;
-        let event = Event::new(Kind::Meta, OPERATION).arg("turns", turns.len());
-        let event = if self.outputs.is_cut { event.arg("cut", true) } else { event };
+        lines.write(&mut body).map_err(|source| TraceError::StoreBlob { source })?;
+        let event = Event::new(Kind::Meta, OPERATION).arg("turns", lines.len());
+        let event = if lines.is_cut { event.arg("cut", true) } else { event };
         self.recorder.record(event.arg("order", body.finish_in_entry(|_| true)?))
     }
 }
@@ -286,17 +296,6 @@ impl Supervisor {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_comes_after_the_longest_order_is_not_counted() {
-        let mut outputs = Outputs::default();
-        for turn in 0..=MOST {
-            outputs.count(if turn % 2 == 0 { "0" } else { "0.0" });
-        }
-        assert!(outputs.is_cut && outputs.turns.len() == MOST);
-        outputs.count("0.0");
-        assert_eq!(outputs.turns.last(), Some(&("0.0".to_owned(), 1)));
-    }
 
     #[test]
     fn threads_are_not_told_apart() {

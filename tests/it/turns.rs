@@ -203,3 +203,99 @@ fn signals_do_not_interrupt_what_waits_for_us() {
         }
     });
 }
+
+/// Children that say something in pieces to whoever has started them, and to one that reads what they all write.
+const TALKING: &str = "for piece in 1 2 3 4; do echo $1 $piece; sleep 0.01; done\n";
+/// Takes them as they come, and says in which pieces.
+const LISTENING: &str = "import os, selectors, subprocess\n\
+    selector = selectors.DefaultSelector()\n\
+    children = [subprocess.Popen(['sh', 'talk.sh', name], stdout=subprocess.PIPE) for name in 'abcd']\n\
+    for child in children: selector.register(child.stdout, selectors.EVENT_READ)\n\
+    while selector.get_map():\n\
+    \x20   for key, _ in selector.select():\n\
+    \x20       piece = os.read(key.fd, 4096)\n\
+    \x20       print(key.fd, piece, flush=True)\n\
+    \x20       if not piece: selector.unregister(key.fileobj)\n\
+    for child in children: print(child.wait())\n";
+
+/// Records a command and replays it, several times; it has said the same, which `order` says was in turns.
+fn comes_as_it_came(sandbox: &Sandbox, command: &[&str]) {
+    for round in 0..4 {
+        let run = sandbox.run(command);
+        let order = order(sandbox).unwrap_or_default();
+        assert!(order.lines().any(|line| line.split(' ').count() == 4), "{round}: {order} {run:?}");
+        let replay = sandbox.agentbox(&["replay".as_ref(), "-t".as_ref(), sandbox.trace().as_os_str()]);
+        assert_eq!((replay.code, &replay.stdout), (0, &run.stdout), "{round}: {order} {replay:?}");
+    }
+}
+
+#[test]
+fn a_reader_of_several_pipes_hears_what_it_heard() {
+    if !has("python3") {
+        return skip("a reader of several pipes", "there is no python3");
+    }
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: python3, sh, sleep\n");
+        sandbox.file("talk.sh", TALKING);
+        sandbox.file("listen.py", LISTENING);
+        comes_as_it_came(sandbox, &["python3", "listen.py"]);
+    });
+}
+
+#[test]
+fn a_reader_of_sockets_hears_what_it_heard() {
+    if !has("node") {
+        return skip("a reader of sockets", "there is no node");
+    }
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: node, sh, sleep\n").file("talk.sh", TALKING);
+        sandbox.file(
+            "listen.js",
+            "for (const name of 'abcd') {\n\
+             const child = require('child_process').spawn('sh', ['talk.sh', name]);\n\
+             child.stdout.on('data', piece => console.log(name, JSON.stringify(String(piece))));\n\
+             child.on('close', status => console.log(name, status));\n\
+             }\n",
+        );
+        comes_as_it_came(sandbox, &["node", "listen.js"]);
+    });
+}
+
+#[test]
+fn a_reader_of_several_writers_hears_what_it_heard() {
+    everyone(|sandbox| {
+        sandbox.policy(POLICY).file("talk.sh", TALKING);
+        let script =
+            "(sh talk.sh a & sh talk.sh b & sh talk.sh c & wait) | while read l; do echo got $l; done";
+        comes_as_it_came(sandbox, &["sh", "-c", script]);
+    });
+}
+
+#[test]
+fn one_that_writes_alone_to_one_that_does_nothing_but_read_is_not_noted() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: seq, cat, sleep\n");
+        let run = sandbox.run(&["sh", "-c", "(sleep 0.3; seq 1 199999) | cat | cat; echo end"]);
+        let order = order(sandbox).unwrap_or_default();
+        assert!(run.code == 0 && order.lines().all(|line| line.split(' ').count() == 2), "{order}");
+    });
+}
+
+#[test]
+fn who_writes_to_a_reader_that_computes_is_not_held_up() {
+    if !has("bash") {
+        return skip("a reader that computes", "there is no bash");
+    }
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nwrite: .\nexec: bash, seq, sh\n").file(
+            "compute.sh",
+            "exec 3< <(for i in 1 2 3; do sh -c 'for i in $(seq 300); do echo $i; done'; done; echo > done)\n\
+             until [ -e done ]; do :; done; while read -r line <&3; do echo $line; done\n",
+        );
+        let begun = Instant::now();
+        let run = sandbox.run(&["bash", "compute.sh"]);
+        assert_eq!((run.code, run.stdout.lines().count()), (0, 900), "{run:?}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+        std::fs::remove_file(sandbox.path("done")).expect("made by the run");
+    });
+}

@@ -145,7 +145,7 @@ impl Supervisor {
                 following.is_over = true;
                 self.outputs.course.end();
             } else if let Some(process) = process.filter(|_| !following.is_over) {
-                self.note_end(&process, parent);
+                self.note_end((&process, task), parent);
                 self.recorder.record(exit(end).proc(process))?;
             }
             if !left.is_empty() {

@@ -323,6 +323,23 @@ impl Kin {
         self.processes.get(&process).filter(|process| process.is_beside).map(|process| process.parent)
     }
 
+    /// Who has made a process, where that lives.
+    pub(in crate::supervisor) fn parent(&self, process: i32) -> Option<i32> {
+        let parent = self.processes.get(&process)?.parent;
+        self.processes.contains_key(&parent).then_some(parent)
+    }
+
+    /// The children of a process.
+    pub(in crate::supervisor) fn children_of(&self, process: i32) -> impl Iterator<Item = i32> {
+        let own = self.processes.iter().filter(move |(_, child)| child.parent == process);
+        own.map(|(child, _)| *child)
+    }
+
+    /// Whether a child of it has not become another program yet.
+    pub(in crate::supervisor) fn has_young_child(&self, process: i32) -> bool {
+        self.processes.values().any(|child| child.parent == process && child.programs == 0)
+    }
+
     /// Tasks of a process.
     pub(in crate::supervisor) fn tasks_of(&self, process: i32) -> impl Iterator<Item = i32> {
         let main = self.processes.contains_key(&process).then_some(process);

@@ -1,13 +1,15 @@
 //! The order of a recorded run, and how far a replay has come in it.
 
+mod notice;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Write};
 use std::time::Duration;
 
-use super::MOST;
+use self::notice::Unaware;
+pub(super) use self::notice::{Activity, BUSY, NOTICE};
+use super::lines::{Does, Line, MOST};
 use super::pace::Pace;
 use crate::sys::seccomp::Notification;
 
@@ -15,10 +17,6 @@ use crate::sys::seccomp::Notification;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often that may be in vain: the order is another one then.
 const VAIN: u8 = 3;
-/// How long the end of a process waits for its parent to have noticed that of another child.
-const NOTICE: Duration = Duration::from_millis(100);
-/// A parent that has run for so long since has something else to do.
-const BUSY: Duration = Duration::from_millis(5);
 /// How often the loop looks for those that may go on, in milliseconds.
 const LOOK: u8 = 1;
 
@@ -39,27 +37,39 @@ pub(super) struct Ending {
     pub(super) since: Duration,
 }
 
-/// What a process does.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Activity {
-    pub(super) is_at_rest: bool,
-    /// For how long it has run.
-    pub(super) ran: Duration,
+/// A write that waits, to what another process of the run reads.
+#[derive(Debug)]
+pub(super) struct Telling {
+    pub(super) process: String,
+    /// The same by its number.
+    pub(super) teller: i32,
+    /// Which of its writes of this kind.
+    pub(super) index: u64,
+    /// Where it leads.
+    pub(super) stream: String,
+    pub(super) notification: Notification,
+    pub(super) since: Duration,
+    /// Since when its reader alone is waited for, and how long that had run by then.
+    pub(super) ready: Option<(Duration, Duration)>,
+    /// Nothing else goes on.
+    pub(super) is_last: bool,
 }
 
-/// A process of which a child ends.
-#[derive(Debug)]
-struct Unaware {
-    since: Duration,
-    /// For how long it had run when the child had ended, once it has.
-    ran: Option<Duration>,
+/// What is done in a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Print,
+    End,
+    Tell,
 }
 
 /// One of the recorded turns.
 #[derive(Debug)]
 struct Turn {
-    /// Who writes, or sees that its child ends.
-    house: u32,
+    what: What,
+    /// Whose it is, and who sees it, among the names.
+    by: usize,
+    house: usize,
     is_over: bool,
 }
 
@@ -68,12 +78,18 @@ struct Turn {
 pub struct Course {
     /// Of each process, its turns that are to come: which they are among all, and how often it writes then.
     ahead: HashMap<String, VecDeque<(usize, u64)>>,
+    /// The same for what it tells others, with which of its writes that begins.
+    telling: HashMap<String, VecDeque<(usize, u64, u64)>>,
     /// Of each process, the turn in which it ends.
     ends: HashMap<String, usize>,
+    names: Vec<String>,
     turns: Vec<Turn>,
-    /// The first that is not.
+    /// The first of those in which something is printed or ends that is not over.
     next: usize,
+    /// The first of all.
+    start: usize,
     held: Vec<Held>,
+    pub(super) tellings: Vec<Telling>,
     ending: Vec<Ending>,
     /// Processes that may not have noticed yet that a child has ended, and since when.
     unaware: HashMap<i32, Unaware>,
@@ -86,47 +102,42 @@ pub struct Course {
     pub(super) pace: Pace,
 }
 
-/// Stands for the end of a process in the place of a number of writes.
-pub(super) const END: u64 = 0;
-/// The same where it is written down.
-const END_WORD: &str = "end";
-
-/// Writes turns down: a line for each.
-pub(super) fn write(turns: &[(String, u64)], to: &mut impl Write) -> io::Result<()> {
-    turns.iter().try_for_each(|(process, count)| match *count {
-        END => writeln!(to, "{process} {END_WORD}"),
-        count => writeln!(to, "{process} {count}"),
-    })
-}
-
-/// The parent of a process, by its name.
-fn parent_of(process: &str) -> &str {
-    process.rsplit_once('.').map_or("", |(parent, _)| parent)
-}
-
 impl Course {
     /// What was written down so; `None` where it was not.
     #[must_use]
     pub fn of(text: &[u8]) -> Option<Self> {
         let mut course = Self::default();
-        let mut houses = HashMap::<&str, u32>::new();
+        let mut numbers = HashMap::<String, usize>::new();
         for line in str::from_utf8(text).ok()?.lines() {
             let turn = course.turns.len();
             if turn == MOST {
                 return None;
             }
-            let (process, word) = line.split_once(' ')?;
-            let host = if word == END_WORD { parent_of(process) } else { process };
-            if word == END_WORD {
-                course.ends.insert(process.to_owned(), turn);
-            } else {
-                let count = word.parse().ok().filter(|count| *count > 0)?;
-                course.ahead.entry(process.to_owned()).or_default().push_back((turn, count));
-            }
-            let next = u32::try_from(houses.len()).ok()?;
-            let house = *houses.entry(host).or_insert(next);
-            course.turns.push(Turn { house, is_over: false });
+            let line = Line::of(line)?;
+            let mut number = |name: &str| {
+                *numbers.entry(name.to_owned()).or_insert_with(|| {
+                    course.names.push(name.to_owned());
+                    course.names.len() - 1
+                })
+            };
+            let (by, house) = (number(&line.process), number(line.house()));
+            let what = match line.does {
+                Does::Print { count } => {
+                    course.ahead.entry(line.process).or_default().push_back((turn, count));
+                    What::Print
+                }
+                Does::End => {
+                    course.ends.insert(line.process, turn);
+                    What::End
+                }
+                Does::Tell { count, first, .. } => {
+                    course.telling.entry(line.process).or_default().push_back((turn, first, count));
+                    What::Tell
+                }
+            };
+            course.turns.push(Turn { what, by, house, is_over: false });
         }
+        course.pass([]);
         Some(course)
     }
 
@@ -173,9 +184,12 @@ impl Course {
     /// A process has ended: it writes no more.
     pub(super) fn ended(&mut self, process: &str) {
         let ahead = self.ahead.remove(process).unwrap_or_default();
+        let told = self.telling.get_mut(process).map(std::mem::take).unwrap_or_default();
         let end = self.ends.remove(process);
         self.ending.retain(|ending| ending.process != process);
-        self.pass(ahead.into_iter().map(|(turn, _)| turn).chain(end));
+        self.tellings.retain(|telling| telling.process != process);
+        let told = told.into_iter().map(|(turn, ..)| turn);
+        self.pass(ahead.into_iter().map(|(turn, _)| turn).chain(told).chain(end));
     }
 
     fn pass(&mut self, turns: impl IntoIterator<Item = usize>) {
@@ -183,85 +197,83 @@ impl Course {
             self.turns[turn].is_over = true;
             self.moved = Some(self.pace.now());
         }
-        while self.turns.get(self.next).is_some_and(|turn| turn.is_over) {
+        let is_past = |turn: &Turn| turn.is_over || turn.what == What::Tell;
+        while self.turns.get(self.next).is_some_and(is_past) {
             self.next += 1;
             self.since = None;
         }
-    }
-
-    /// Turns that come before the end of a process in what its parent does and sees.
-    fn before_end(&self, process: &str) -> impl Iterator<Item = usize> {
-        let end = self.ends.get(process).copied().unwrap_or(0);
-        let house = self.turns.get(end).map(|turn| turn.house);
-        let is_before = move |turn: &usize| {
-            let turn = &self.turns[*turn];
-            !turn.is_over && Some(turn.house) == house
-        };
-        (self.next..end).filter(is_before)
-    }
-
-    /// Whether one is kept that is about to end.
-    pub(super) fn is_ending(&self) -> bool {
-        !self.ending.is_empty()
-    }
-
-    /// Keeps a process that is about to end.
-    pub(super) fn hold_end(&mut self, ending: Ending) {
-        self.ending.push(ending);
-    }
-
-    /// Whether nothing comes before the end of a process, but what its parent may not know yet.
-    fn may_end(&self, process: &str) -> bool {
-        self.before_end(process).next().is_none()
-    }
-
-    /// The first that is kept and may end, where its parent has noticed the end of others.
-    pub(super) fn take_end(&mut self, mut look: impl FnMut(i32) -> Activity) -> Option<Ending> {
-        let is_late = |ending: &Ending| {
-            self.moved.max(Some(ending.since)).is_some_and(|since| self.pace.since(since) > PATIENCE)
-        };
-        let late = self.ending.iter().position(|ending| !self.may_end(&ending.process) && is_late(ending));
-        if let Some(late) = late {
-            self.vain += 1;
-            self.end_at_last(late);
+        while self.turns.get(self.start).is_some_and(|turn| turn.is_over) {
+            self.start += 1;
         }
-        let next = (0..self.ending.len()).find(|index| {
-            let Ending { process, parent, .. } = &self.ending[*index];
-            self.may_end(process) && !self.is_unaware(*parent, &mut look)
-        })?;
-        Some(self.ending.remove(next))
     }
 
-    /// What comes before the end of one that is kept is not waited for any more.
-    fn end_at_last(&mut self, ending: usize) {
-        let before: Vec<_> = self.before_end(&self.ending[ending].process).collect();
+    /// Turns that have to come before this one: all in which something is printed or ends before something is printed;
+    /// before something is told or ends, what whoever sees it has seen, and before an end what that one has printed.
+    fn before(&self, turn: usize) -> impl Iterator<Item = usize> {
+        let own = self.turns.get(turn).map(|turn| (turn.what, turn.house));
+        let is_before = move |other: &usize| {
+            let other = &self.turns[*other];
+            !other.is_over
+                && own.is_some_and(|(what, house)| match what {
+                    What::Print => other.what != What::Tell,
+                    What::End => other.house == house,
+                    What::Tell => other.house == house && other.what != What::Print,
+                })
+        };
+        (self.start..turn).filter(is_before)
+    }
+
+    /// Whether it is known who tells what when.
+    pub(super) fn has_tellings(&self) -> bool {
+        !self.telling.is_empty()
+    }
+
+    /// The turn of a write to what another process reads.
+    pub(super) fn turn_to_tell(&self, process: &str, index: u64) -> Option<usize> {
+        let turns = self.telling.get(process)?.iter();
+        let mut begun = turns.take_while(|(_, first, _)| *first <= index);
+        begun.find(|(_, first, count)| index < *first + *count).map(|(turn, ..)| *turn)
+    }
+
+    /// A process has written to what another one reads.
+    pub(super) fn told(&mut self, process: &str, index: u64) {
+        let Some(turns) = self.telling.get_mut(process) else { return };
+        let is_over = |(_, first, count): &&(usize, u64, u64)| index + 1 >= *first + *count;
+        let over: Vec<_> = turns.iter().take_while(is_over).map(|(turn, ..)| *turn).collect();
+        turns.drain(..over.len());
+        self.pass(over);
+    }
+
+    /// Those that wait, the first ones first.
+    pub(super) fn tellings_in_order(&self) -> Vec<usize> {
+        let mut order: Vec<_> = (0..self.tellings.len()).collect();
+        order.sort_by_key(|at| self.turn_to_tell(&self.tellings[*at].process, self.tellings[*at].index));
+        order
+    }
+
+    /// Whether nothing has to come before this write any more.
+    pub(super) fn may_tell(&mut self, telling: usize) -> bool {
+        let Telling { process, index, since, .. } = &self.tellings[telling];
+        let Some(turn) = self.turn_to_tell(process, *index) else { return true };
+        if self.before(turn).next().is_none() {
+            return true;
+        }
+        let is_late = self.moved.max(Some(*since)).is_some_and(|since| self.pace.since(since) > PATIENCE);
+        if is_late {
+            self.vain += 1;
+            self.go_on_at(turn);
+        }
+        is_late
+    }
+
+    /// What comes before a turn is not waited for any more.
+    fn go_on_at(&mut self, turn: usize) {
+        let before: Vec<_> = self.before(turn).collect();
         self.pass(before);
+        self.since = None;
         if self.vain >= VAIN {
             self.end();
         }
-    }
-
-    /// A child of this process ends beside others: the next one waits until that is over, and the parent may know.
-    pub(super) fn ends(&mut self, parent: i32) {
-        self.unaware.insert(parent, Unaware { since: self.pace.now(), ran: None });
-    }
-
-    /// It has ended; `ran`: for how long the parent has run by then.
-    pub(super) fn is_told(&mut self, parent: i32, ran: Duration) {
-        self.unaware.insert(parent, Unaware { since: self.pace.now(), ran: Some(ran) });
-    }
-
-    /// Whether a process may still have to hear of the end of a child. Where nothing of it goes on since, it has.
-    fn is_unaware(&self, parent: i32, look: impl FnOnce(i32) -> Activity) -> bool {
-        let is_lately = |unaware: &Unaware| self.pace.since(unaware.since) < NOTICE;
-        let is_yet = |unaware: &Unaware| match unaware.ran.filter(|_| is_lately(unaware)) {
-            Some(ran) => {
-                let Activity { is_at_rest, ran: now } = look(parent);
-                !is_at_rest && now.saturating_sub(ran) < BUSY
-            }
-            None => is_lately(unaware),
-        };
-        self.unaware.get(&parent).is_some_and(is_yet)
     }
 
     /// One that waits no longer.
@@ -272,31 +284,28 @@ impl Course {
                 return None;
             }
             self.vain += 1;
-            self.go_on();
+            self.go_on_at(turn.unwrap_or(0));
         }
         Some(self.held.remove(first))
     }
 
     /// Nothing else goes on: whether one waits, which may go on now.
     pub(in crate::supervisor) fn go_on(&mut self) -> bool {
-        let end_of = |ending: &Ending| self.ends.get(&ending.process).copied();
-        let first_end = self.ending.iter().enumerate().min_by_key(|(_, ending)| end_of(ending));
-        let first_end = first_end.map(|(first, ending)| (end_of(ending), first));
-        let first = self.first().map(|(_, turn)| turn);
-        if let Some((end, index)) = first_end
-            && first.is_none_or(|turn| end < turn)
-        {
-            self.end_at_last(index);
-            return true;
+        let Some((turn, telling)) = self.first_of_all() else { return false };
+        if let Some(telling) = telling {
+            self.tellings[telling].is_last = true;
         }
-        let Some(turn) = first else { return false };
-        // What came before it is not waited for any more.
-        self.next = self.next.max(turn.unwrap_or(0));
-        self.since = None;
-        if self.vain >= VAIN {
-            self.end();
-        }
+        self.go_on_at(turn.unwrap_or(0));
         true
+    }
+
+    /// The turn of the first that waits, of all kinds, and which of those it is that tell something.
+    fn first_of_all(&self) -> Option<(Option<usize>, Option<usize>)> {
+        let prints = self.held.iter().map(|held| (self.turn_of(&held.process), None));
+        let ends = self.ending.iter().map(|ending| (self.ends.get(&ending.process).copied(), None));
+        let tells = self.tellings.iter().enumerate();
+        let tells = tells.map(|(at, one)| (self.turn_to_tell(&one.process, one.index), Some(at)));
+        prints.chain(ends).chain(tells).min()
     }
 
     /// The first of those that wait, and its turn.
@@ -305,30 +314,31 @@ impl Course {
         turns.enumerate().min_by_key(|(_, turn)| *turn)
     }
 
-    /// The processes whose turns come before that of the first which waits.
+    /// The processes whose turns come before that of the first which waits, of all kinds: one that makes another has to
+    /// come first, too.
     pub(in crate::supervisor) fn awaited(&self) -> impl Iterator<Item = &str> {
-        let writes = self.first().and_then(|(_, turn)| turn);
-        let ends = self.ending.iter().filter_map(|ending| self.ends.get(&ending.process)).min().copied();
-        let first = writes.into_iter().chain(ends).min().unwrap_or(0);
-        let ahead = self.ahead.iter().filter_map(|(process, ahead)| Some((process, ahead.front()?.0)));
-        let ends = self.ends.iter().map(|(process, turn)| (process, *turn));
-        ahead.chain(ends).filter(move |(_, turn)| *turn < first).map(|(process, _)| process.as_str())
+        let first = self.first_of_all().and_then(|(turn, _)| turn).unwrap_or(0);
+        let turns = self.turns.get(self.start..first).unwrap_or_default().iter();
+        turns.filter(|turn| !turn.is_over).map(|turn| self.names[turn.by].as_str())
     }
 
     /// From now on there is no order.
     pub(in crate::supervisor) fn end(&mut self) {
         self.ahead.clear();
+        self.telling.clear();
         self.ends.clear();
     }
 
     /// How soon the loop is to look again, in milliseconds.
     pub(in crate::supervisor) fn delay(&self) -> Option<u8> {
-        (!self.held.is_empty() || !self.ending.is_empty()).then_some(LOOK)
+        let is_any = !self.held.is_empty() || !self.ending.is_empty() || !self.tellings.is_empty();
+        is_any.then_some(LOOK)
     }
 
     /// The tasks that wait.
     pub(in crate::supervisor) fn tasks(&self) -> impl Iterator<Item = i32> {
         let ending = self.ending.iter().map(|ending| ending.notification.pid);
-        self.held.iter().map(|held| held.notification.pid).chain(ending)
+        let tellings = self.tellings.iter().map(|telling| telling.notification.pid);
+        self.held.iter().map(|held| held.notification.pid).chain(ending).chain(tellings)
     }
 }

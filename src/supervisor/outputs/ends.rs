@@ -7,19 +7,20 @@
 //! ends is not held.
 
 use super::super::{Stop, Supervisor, skip};
-use super::course::{Activity, END, Ending};
+use super::course::{Activity, Ending};
+use super::reader::{self, Rest};
 use crate::sys::seccomp::Notification;
 
 impl Supervisor {
     /// A process has ended; `parent`: whose child it was, where that has had others meanwhile.
-    pub(in crate::supervisor) fn note_end(&mut self, process: &str, parent: Option<i32>) {
+    pub(in crate::supervisor) fn note_end(&mut self, (process, id): (&str, i32), parent: Option<i32>) {
         if let Some(parent) = parent {
-            let kin = self.tasks.kin();
-            let tasks = kin.iter().flat_map(|kin| kin.tasks_of(parent));
-            self.outputs.add(process, END);
-            self.outputs.course.is_told(parent, tasks.map(skip::has_run).sum());
+            self.outputs.lines.end(process);
+            let ran = self.has_run(parent);
+            self.outputs.course.is_told(parent, ran);
         }
         self.outputs.course.ended(process);
+        self.outputs.tellings.ended(process, id);
     }
 
     /// A process is about to end.
@@ -29,6 +30,11 @@ impl Supervisor {
             Some((kin.lineage(process)?, kin.parent_of_several(process)?))
         });
         let Some((process, parent)) = beside else { return self.let_on(&notification) };
+        if self.outputs.tellings.is_reader(parent) && !self.outputs.course.is_hearing(parent) {
+            // What it hears of its children comes one after the other.
+            let ran = self.has_run(parent);
+            self.outputs.course.is_told(parent, ran);
+        }
         let since = self.outputs.course.pace.now();
         self.outputs.course.hold_end(Ending { process, parent, notification, since });
         self.serve_ends()
@@ -40,8 +46,13 @@ impl Supervisor {
             let waiting: Vec<_> = self.represented().collect();
             let kin = self.tasks.kin();
             let tasks_of = |process| kin.iter().flat_map(move |kin| kin.tasks_of(process));
+            let tellings = &self.outputs.tellings;
+            let rests = |process| match kin.as_ref().filter(|_| tellings.is_reader(process)) {
+                Some(kin) => reader::rest(kin, process, &waiting, None) != Rest::Moving,
+                None => skip::are_at_rest(tasks_of(process).filter(|task| !waiting.contains(task))),
+            };
             let look = |process| Activity {
-                is_at_rest: skip::are_at_rest(tasks_of(process).filter(|task| !waiting.contains(task))),
+                is_at_rest: rests(process),
                 ran: tasks_of(process).map(skip::has_run).sum(),
             };
             let Some(ending) = self.outputs.course.take_end(look) else { break };

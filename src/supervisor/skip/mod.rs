@@ -26,7 +26,7 @@ use self::errand::Errand;
 use self::look::Waiting;
 use self::patience::{Course, Patience};
 use self::sight::{Blocked, WaitingCall};
-pub(super) use self::sight::{are_at_rest, has_run};
+pub(super) use self::sight::{are_at_rest, calls_at_rest, has_run, is_elsewhere, waits_to_write};
 use self::timers::Timers;
 use self::transit::Transit;
 use self::wait::{Caller, Wait};

@@ -70,6 +70,43 @@ pub(in crate::supervisor) fn are_at_rest(tasks: impl Iterator<Item = i32>) -> bo
     })
 }
 
+/// The calls in which these tasks wait, with their first arguments, on two such looks; `None` where one does not.
+pub(in crate::supervisor) fn calls_at_rest(tasks: impl Iterator<Item = i32>) -> Option<Vec<(i32, i64, u64)>> {
+    let mut calls = Vec::new();
+    for task in tasks {
+        match of(task) {
+            Sight::Blocked(blocked) => calls.push((task, blocked)),
+            Sight::Dead => {}
+            Sight::Moving => return None,
+        }
+    }
+    let is_still = calls.iter().all(|(task, blocked)| is_as_it_was(*task, blocked));
+    let call = |(task, Blocked { call, .. }): (i32, Blocked)| (task, call.number, call.arguments[0]);
+    is_still.then(|| calls.into_iter().map(call).collect())
+}
+
+/// Whether a task waits for room for what it writes, or is dead.
+pub(in crate::supervisor) fn waits_to_write(task: i32) -> bool {
+    match of(task) {
+        Sight::Blocked(blocked) => writes(&blocked),
+        Sight::Dead => true,
+        Sight::Moving => false,
+    }
+}
+
+/// Whether a task waits for something else, or is dead.
+pub(in crate::supervisor) fn is_elsewhere(task: i32) -> bool {
+    match of(task) {
+        Sight::Blocked(blocked) => !writes(&blocked),
+        Sight::Dead => true,
+        Sight::Moving => false,
+    }
+}
+
+fn writes(blocked: &Blocked) -> bool {
+    [libc::SYS_write, libc::SYS_writev].contains(&blocked.call.number)
+}
+
 /// For how long a task has run (schedstats of the kernel); no time where the kernel does not count it.
 pub(in crate::supervisor) fn has_run(task: i32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{task}/schedstat")).unwrap_or_default();

@@ -3,11 +3,7 @@
 use super::*;
 
 fn course() -> Course {
-    let turns = [("0", 2), ("0.0", 1), ("0.1", 1), ("0.0", 1)];
-    let turns = turns.map(|(process, count)| (process.to_owned(), count));
-    let mut text = Vec::new();
-    write(&turns, &mut text).expect("into memory");
-    Course::of(&text).expect("is one")
+    Course::of(b"0 2\n0.0 1\n0.1 1\n0.0 1\n").expect("is one")
 }
 
 /// Whether it is kept.
@@ -105,6 +101,65 @@ fn where_nothing_goes_on_the_first_ends() {
     assert_eq!((next_end(&mut course, true), next(&mut course)), (Some(2), None));
     course.ended("0.2");
     assert_eq!(next(&mut course), Some(3));
+}
+
+fn tell(course: &mut Course, process: &str, (index, pid): (u64, i32)) {
+    let notification = Notification { id: 1, pid, number: 1, arguments: [1, 0, 1, 0, 0, 0] };
+    let (process, stream, since) = (process.to_owned(), "pipe:[1]".to_owned(), course.pace.now());
+    let (ready, is_last) = (None, false);
+    course.tellings.push(Telling {
+        process,
+        teller: pid,
+        index,
+        stream,
+        notification,
+        since,
+        ready,
+        is_last,
+    });
+}
+
+fn next_told(course: &mut Course) -> Option<i32> {
+    let next = course.tellings_in_order().into_iter().find(|at| course.may_tell(*at))?;
+    let telling = course.tellings.remove(next);
+    course.told(&telling.process, telling.index);
+    Some(telling.notification.pid)
+}
+
+#[test]
+fn a_reader_is_told_in_order_and_others_do_not_matter() {
+    let mut course =
+        Course::of(b"0 1\n0.2 2 1 0\n0.1 1 0 0\n0.9 1 0 0.7\n0.2 1 3 0\n0.1 end\n0.2 1\n").expect("is one");
+    // What was not noted has no turn.
+    assert_eq!(course.turn_to_tell("0.2", 0), None);
+    tell(&mut course, "0.1", (0, 1));
+    assert!(next_told(&mut course).is_none() && course.delay().is_some() && course.tasks().eq([1]));
+    assert!(course.awaited().eq(["0", "0.2"]));
+    tell(&mut course, "0.2", (1, 2));
+    assert_eq!((next_told(&mut course), next_told(&mut course)), (Some(2), None));
+    // One that is to end waits for what was told before.
+    end(&mut course, "0.1", 5);
+    assert!(next_end(&mut course, true).is_none());
+    tell(&mut course, "0.2", (2, 2));
+    assert_eq!((next_told(&mut course), next_told(&mut course)), (Some(2), Some(1)));
+    tell(&mut course, "0.2", (3, 2));
+    assert_eq!(next_told(&mut course), Some(2));
+    course.wrote("0");
+    // That another reader is told nothing yet is nothing to it; what is printed comes after it.
+    assert_eq!((next_end(&mut course, true), call(&mut course, "0.2", 2)), (Some(5), true));
+    course.ended("0.1");
+    assert_eq!(next(&mut course), Some(2));
+}
+
+#[test]
+fn where_nothing_goes_on_the_first_is_told() {
+    let mut course = Course::of(b"0.1 1 0 0\n0.2 1 0 0\n0.3 1 0 0\n").expect("is one");
+    tell(&mut course, "0.3", (0, 3));
+    tell(&mut course, "0.2", (0, 2));
+    assert!(next_told(&mut course).is_none() && course.go_on());
+    assert_eq!((next_told(&mut course), next_told(&mut course)), (Some(2), Some(3)));
+    tell(&mut course, "0.1", (0, 1));
+    assert_eq!((next_told(&mut course), course.delay()), (Some(1), None));
 }
 
 #[test]
