@@ -26,6 +26,7 @@ use self::flags::Flags;
 use self::input::Hashing;
 use self::relay::{Flow, Relay};
 pub(super) use self::report::{Report, Running};
+pub use self::treatment::NULL_DEVICE_BOTH_WAYS;
 use self::treatment::{Descriptor, Treatment};
 use crate::policy::FileId;
 use crate::supervisor::OutputPipe;
