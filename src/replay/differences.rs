@@ -193,7 +193,7 @@ impl FirstState {
         };
         let input = match &self.input {
             StandardInput::Kept { sha256, .. } => Some(sha256.as_str()),
-            StandardInput::Empty | StandardInput::Unusable => None,
+            StandardInput::Empty | StandardInput::EmptyBothWays | StandardInput::Unusable => None,
         };
         self.files.states.values().chain(self.served.values()).filter_map(kept).chain(input)
     }

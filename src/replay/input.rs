@@ -11,7 +11,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::dup2_stdin;
 use serde_json::{Map, Value};
 
-use crate::run::{End, Input, Outputs};
+use crate::run::{End, Input, NULL_DEVICE_BOTH_WAYS, Outputs};
 use crate::trace::StoredBlobs;
 
 /// What a run was given as standard input.
@@ -20,6 +20,8 @@ pub enum StandardInput {
     /// Nothing, or nothing that was kept.
     #[default]
     Empty,
+    /// The same, and it can be written to.
+    EmptyBothWays,
     /// A descriptor that cannot be read.
     Unusable,
     /// A pipe or a file.
@@ -53,6 +55,7 @@ impl StandardInput {
                 Self::Kept { offset, sha256: sha256.to_owned(), size }
             }
             _ if text("why") == Some("not open in that direction") => Self::Unusable,
+            _ if text("why") == Some(NULL_DEVICE_BOTH_WAYS) => Self::EmptyBothWays,
             _ => Self::Empty,
         })
     }
@@ -65,6 +68,7 @@ impl StandardInput {
         let null = |how| nix::fcntl::open("/dev/null", how | OFlag::O_CLOEXEC, Mode::empty());
         let (file, input): (OwnedFd, _) = match self {
             Self::Empty => (null(OFlag::O_RDONLY)?, Input::Kept),
+            Self::EmptyBothWays => (null(OFlag::O_RDWR)?, Input::Kept),
             Self::Unusable => (null(OFlag::O_WRONLY)?, Input::Kept),
             Self::Kept { offset, sha256, size } => {
                 let path = directory.join("stdin");
@@ -121,6 +125,8 @@ mod tests {
         assert_eq!(of(file), kept(Some(7)));
         let terminal = json!({"stream": "stdin", "covered": false, "why": "a terminal"});
         assert_eq!(of(terminal), Some(StandardInput::Empty));
+        let null = json!({"stream": "stdin", "covered": false, "why": NULL_DEVICE_BOTH_WAYS});
+        assert_eq!(of(null), Some(StandardInput::EmptyBothWays));
         let closed = json!({"stream": "stdin", "covered": false, "why": "not open in that direction"});
         assert_eq!(of(closed), Some(StandardInput::Unusable));
         assert_eq!(of(json!({"stream": "stdout", "sha256": "ab"})), None);

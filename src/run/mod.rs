@@ -34,7 +34,7 @@ pub use launch::{Begun, Former, begin};
 pub use processors::Processors;
 pub use repeat::{Private, Repeat, Replayed, Start, User, VERSION};
 pub use signals::{HeldSignals, hold_signals};
-pub use stdio::{End, Input, Outputs, StdioError, Stream};
+pub use stdio::{End, Input, NULL_DEVICE_BOTH_WAYS, Outputs, StdioError, Stream};
 pub use until::{Ahead, Next, Until};
 
 use crate::fsview::Door;

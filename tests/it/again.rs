@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Stdio;
 
-use crate::support::{Ran, Sandbox, everyone, has, skip};
+use crate::support::{Ran, Running, Sandbox, everyone, has, skip};
 
 /// Answers each request with 404 and all values of a byte; ends with the tests.
 fn serve() -> u16 {
@@ -69,6 +69,21 @@ os._exit(3)
         sandbox.file("odd", b"\xff\xfe not UTF-9");
         replay(sandbox).exits(1).complains("odd");
     });
+}
+
+#[test]
+fn an_empty_input_can_be_written_to_as_it_could() {
+    for (writes, said) in [(true, "written\n"), (false, "not\n")] {
+        everyone(|sandbox| {
+            sandbox.policy("read: .");
+            let _ = fs::remove_file(sandbox.trace());
+            let mut command =
+                sandbox.run_command(&[], &["sh", "-c", "echo in >&0 && echo written || echo not"]);
+            command.stdin(File::options().read(true).write(writes).open("/dev/null").expect("opens"));
+            Running::start(command).finish().exits(0).prints(said);
+            replay(sandbox).exits(0).prints(said).complains("replay ok");
+        });
+    }
 }
 
 #[test]

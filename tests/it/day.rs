@@ -217,6 +217,79 @@ for missing in \"nothing\", 99:
     });
 }
 
+/// A replay has mounts of its own, and its sockets elsewhere in the tables of the kernel.
+#[test]
+fn mounts_and_sockets_are_those_of_the_run() {
+    if !has("python3") {
+        return skip("mounts and sockets", "python3 is not installed");
+    }
+    let look = "
+import os, socket, threading
+kept = []
+for family, place in (socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1'):
+    for port in range(8101, 8107):
+        for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
+            kept.append(socket.socket(family, kind))
+            kept[-1].bind((place, port))
+            if kind == socket.SOCK_STREAM: kept[-1].listen()
+own = 'self', 'thread-self', str(os.getpid()), '%d/task/%d' % (os.getpid(), threading.get_native_id())
+for name in '/proc/mounts', *('/proc/%s/%s' % (who, what) for who in own for what in ('mounts', 'mountinfo')):
+    print(name, open(name).read())
+for name in 'net/tcp', 'net/udp6', 'self/net/tcp6', 'thread-self/net/udp':
+    head, *lines = open('/proc/' + name)
+    lines = [line.split() for line in lines]
+    numbers = {int(line[9]) for line in lines}
+    print(name, repr(head), [line[:9] for line in lines], sum(os.fstat(one.fileno()).st_ino in numbers for one in kept))
+print(open('/proc/net/unix').read(), open('/proc/net/dev').read())
+";
+    everyone(|sandbox| {
+        sandbox.policy("write: .\nexec: sh\nexec: df\nexec: mount\nexec: python3\n");
+        sandbox.file("look.py", look);
+        let ran = sandbox.run(&["sh", "-c", "df -k .; df; mount; python3 look.py"]);
+        ran.exits(0);
+        assert_eq!(ran.stdout.matches("] 6\n").count(), 4, "{ran}");
+        for _ in 0..2 {
+            let again = sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
+            again.exits(0).prints(&ran.stdout).complains("replay ok");
+        }
+    });
+}
+
+/// Each process of the machine is a link of /proc.
+#[test]
+fn who_lists_the_root_sees_as_many_processes() {
+    if !has("python3") {
+        return skip("links of /proc", "python3 is not installed");
+    }
+    let look = "
+import os, signal
+links = lambda: os.lstat('/proc').st_nlink
+for turn in range(40):
+    if turn % 10 == 5: child = os.fork() or signal.pause()
+    before = links()
+    os.listdir('/')
+    print(before, links())
+os.killpg(0, signal.SIGKILL)
+";
+    let seen = |ran: &Ran| -> Vec<(u32, u32)> {
+        let number = |word: &str| word.parse().expect("a number");
+        let pair = |line: &str| line.split_once(' ').map(|(one, other)| (number(one), number(other)));
+        ran.stdout.lines().filter_map(pair).collect()
+    };
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: python3\n");
+        let ran = sandbox.run(&["python3", "-u", "-c", look]);
+        let again = sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
+        let (recorded, replayed) = (seen(&ran), seen(&again));
+        assert_eq!((recorded.len(), replayed.len()), (40, 40), "{ran}\n{again}");
+        // Others of the machine may begin and end meanwhile.
+        let mut quiet =
+            recorded.iter().zip(&replayed).filter(|((before, after), _)| before == after).peekable();
+        assert!(quiet.peek().is_some(), "{ran}");
+        assert!(quiet.all(|((_, recorded), (_, replayed))| recorded == replayed), "{ran}\n{again}");
+    });
+}
+
 #[test]
 fn what_was_not_kept_of_the_machine_is_told() {
     if !has("python3") {

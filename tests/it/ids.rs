@@ -82,6 +82,60 @@ fn programs_that_threads_start_at_once_are_themselves() {
     });
 }
 
+/// Workers that become no program, and programs after them, beside a thread that waits.
+const WORKERS: &str = "\
+import multiprocessing, os, subprocess, threading
+done = threading.Event()
+threading.Thread(target=done.wait).start()
+say = lambda name: print(name, os.getpid(), os.urandom(4).hex(), flush=True)
+for number in range(3):
+    child = os.fork()
+    if child == 0: say(number); os._exit(0)
+    os.waitpid(child, 0)
+for number in range(2):
+    worker = multiprocessing.get_context('fork').Process(target=say, args=('worker',))
+    worker.start(); worker.join()
+    word = 'echo $$; od -An -tx1 -N8 /dev/urandom'
+    print(subprocess.run(['sh', '-c', word, str(number)], capture_output=True, text=True).stdout, flush=True)
+done.set()
+";
+
+#[test]
+fn workers_that_become_no_program_are_themselves() {
+    if !has("python3") {
+        return skip("python", "there is none");
+    }
+    everyone(|sandbox| {
+        sandbox.policy(POLICY);
+        sandbox.file("workers.py", WORKERS);
+        replays(sandbox, &["python3", "workers.py"]);
+    });
+}
+
+/// The same program again and again, started by whichever thread comes to it.
+const GO_AGAIN: &str = "\
+package main
+import (\"fmt\"; \"os/exec\"; \"time\")
+func main() {
+\tgo func() { for { time.Sleep(time.Millisecond) } }()
+\tfor range make([]bool, 10) {
+\t\tsaid := make(chan string)
+\t\tgo func() {
+\t\t\tword := \"echo $$; od -An -tx1 -N8 /dev/urandom; sleep 0.01\"
+\t\t\toutput, err := exec.Command(\"sh\", \"-c\", word).CombinedOutput()
+\t\t\ttime.Sleep(2 * time.Millisecond)
+\t\t\tsaid <- fmt.Sprint(string(output), err)
+\t\t}()
+\t\tfmt.Println(<-said)
+\t}
+}
+";
+
+#[test]
+fn a_program_that_goroutines_start_again_is_the_next() {
+    in_go(GO_AGAIN);
+}
+
 /// The same with goroutines, which any thread takes up.
 const GO_TOOLS: &str = "\
 package main
@@ -105,12 +159,17 @@ func main() {
 
 #[test]
 fn programs_that_goroutines_start_at_once_are_themselves() {
+    in_go(GO_TOOLS);
+}
+
+#[track_caller]
+fn in_go(text: &str) {
     if !has("go") {
         return skip("go", "it is not installed");
     }
     let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
     let (source, program) = (directory.path().join("tools.go"), directory.path().join("tools"));
-    std::fs::write(&source, GO_TOOLS).expect("a file");
+    std::fs::write(&source, text).expect("a file");
     let mut go = Command::new("go");
     go.args(["build", "-o"]).arg(&program).arg(&source).env("CGO_ENABLED", "0");
     assert!(go.status().expect("go starts").success());

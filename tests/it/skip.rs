@@ -173,6 +173,13 @@ fn timers_of_the_kernel() {
 }
 
 #[test]
+fn a_timer_that_a_child_holds_too() {
+    if let Some(ran) = in_c(include_str!("skip/shared_timer.c"), seconds(2.0)) {
+        assert_eq!(ran.stdout.lines().count(), 7, "{ran}");
+    }
+}
+
+#[test]
 fn waits_for_a_time_of_day() {
     if let Some(ran) = in_c(include_str!("skip/times_of_day.c"), seconds(8.0)) {
         let kinds: Vec<_> =

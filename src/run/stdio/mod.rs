@@ -27,6 +27,7 @@ use self::input::Hashing;
 pub(super) use self::relay::is_unread;
 use self::relay::{Flow, Relay};
 pub(super) use self::report::{Report, Running};
+pub use self::treatment::NULL_DEVICE_BOTH_WAYS;
 use self::treatment::{Descriptor, Treatment};
 use crate::policy::FileId;
 use crate::supervisor::OutputPipe;

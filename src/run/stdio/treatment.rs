@@ -52,6 +52,10 @@ pub(super) struct Descriptor {
 
 /// null(4).
 const NULL: (u64, u64) = (1, 3);
+/// What is said of it.
+const NULL_DEVICE: &str = "the null device";
+/// The same of standard input that can be written to as well.
+pub const NULL_DEVICE_BOTH_WAYS: &str = "the null device, to read and to write";
 
 impl Descriptor {
     pub(super) fn of(stream: Stream, file: BorrowedFd<'_>) -> Result<Self, StdioError> {
@@ -77,7 +81,7 @@ impl Descriptor {
             return Some(Treatment::Passed("a terminal"));
         }
         let null = self.kind == SFlag::S_IFCHR && self.device == NULL;
-        null.then_some(Treatment::Passed("the null device"))
+        null.then_some(Treatment::Passed(NULL_DEVICE))
     }
 
     /// What the command gets as standard input.
@@ -88,6 +92,9 @@ impl Descriptor {
         }
         if self.flags.contains(OFlag::O_PATH) || self.mode() == OFlag::O_WRONLY {
             return Ok(Treatment::Unusable);
+        }
+        if self.mode() == OFlag::O_RDWR && self.passed() == Some(Treatment::Passed(NULL_DEVICE)) {
+            return Ok(Treatment::Passed(NULL_DEVICE_BOTH_WAYS));
         }
         Ok(self.passed().unwrap_or(match self.kind {
             // What the kernel makes up as it is read cannot be read twice.
@@ -178,7 +185,10 @@ mod tests {
     #[test]
     fn terminals_and_the_null_device_are_passed() {
         let null = Descriptor { device: NULL, ..descriptor(SFlag::S_IFCHR, OFlag::O_RDWR) };
-        assert_eq!(null.as_output(), Treatment::Passed("the null device"));
+        assert_eq!(null.as_output(), Treatment::Passed(NULL_DEVICE));
+        assert_eq!(null.as_input().ok(), Some(Treatment::Passed(NULL_DEVICE_BOTH_WAYS)));
+        let read = Descriptor { flags: OFlag::O_RDONLY, ..null };
+        assert_eq!(read.as_input().ok(), Some(Treatment::Passed(NULL_DEVICE)));
         let terminal = Descriptor { terminal: true, ..descriptor(SFlag::S_IFCHR, OFlag::O_RDWR) };
         assert_eq!(terminal.as_input().ok(), Some(Treatment::Passed("a terminal")));
     }

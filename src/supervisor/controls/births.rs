@@ -42,7 +42,10 @@ impl Ids {
     pub fn add(&mut self, args: &Map<String, Value>) {
         let ids = args.get("ids").and_then(Value::as_object).into_iter().flatten();
         let id = |value: &Value| i32::try_from(value.as_i64()?).ok().filter(|id| *id > 1);
-        self.by_name.extend(ids.filter_map(|(name, value)| Some((name.clone(), id(value)?))));
+        for (name, value) in ids {
+            self.starts.is_made(name);
+            self.by_name.extend(id(value).map(|id| (name.clone(), id)));
+        }
         let makers = args.get("makers").and_then(Value::as_object).into_iter().flatten();
         for (process, thread) in makers {
             self.starts.made(process, thread.as_str().unwrap_or_default());

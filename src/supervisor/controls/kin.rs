@@ -279,6 +279,12 @@ impl Kin {
         }
     }
 
+    /// Whether all threads of the process of this task draw so: what they run moves from one to another.
+    pub(super) fn shares_draws(&self, task: i32) -> bool {
+        let process = self.process_of(task).and_then(|process| self.processes.get(&process));
+        process.is_some_and(|process| process.shares_draws)
+    }
+
     /// Who draws where `task` asks: its thread, or its process.
     pub(in crate::supervisor) fn drawer(&mut self, task: i32) -> Option<Strand> {
         let mut strand = self.strand(task)?;

@@ -4,7 +4,8 @@
 //! time. But who makes a process to run a program has its arguments in memory by then, and a pointer to them in a
 //! register or on top of its stack: so do posix_spawn(3), `subprocess` of Python and `os/exec` of Go. In a replay the
 //! child gets the number of the one that began with them; of several, or where none is found, of one that the same
-//! thread has made; else the next. Nothing but the name depends on it.
+//! thread has made; else the next. Go moves what it runs from thread to thread: of several of its children it is the
+//! first. Nothing but the name depends on it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -94,6 +95,11 @@ impl Starts {
         child.start.get_or_insert_with(|| Start { words, is_script: args.contains_key("script") });
     }
 
+    /// Adds that there was a task of this name, if that is a process: not each becomes a program.
+    pub(super) fn is_made(&mut self, name: &str) {
+        self.of(name);
+    }
+
     /// Adds that a thread has made `process`.
     pub(super) fn made(&mut self, process: &str, thread: &str) {
         if let Some(child) = self.of(process) {
@@ -108,19 +114,21 @@ impl Starts {
             let children = self.by_parent.get(&strand.process)?.iter();
             let free: Vec<_> = children.filter(|(number, _)| is_free(**number)).collect();
             let words = ready_words(maker, free.iter().filter_map(|(_, child)| child.start.as_ref()));
-            pick(&free, words.as_deref(), &strand.thread)
+            let thread = (!kin.shares_draws(maker)).then_some(strand.thread.as_str());
+            pick(&free, words.as_deref(), thread)
         });
         kin.choose(maker, number);
     }
 }
 
-/// Which of the children that are not made yet a thread makes, with these words if they are known.
-fn pick(free: &[(&u32, &Child)], words: Option<&[String]>, thread: &str) -> Option<u32> {
+/// Which of the children that are not made yet is made, with these words and by this thread, as far as that is known.
+fn pick(free: &[(&u32, &Child)], words: Option<&[String]>, thread: Option<&str>) -> Option<u32> {
     let is_of = |start: &Start| words.is_none_or(|words| start.is_of(words));
     let fits = |child: &Child| child.start.as_ref().map_or_else(|| words.is_none(), is_of);
     let mut fitting = free.iter().filter(|(_, child)| fits(child)).peekable();
     let first = fitting.peek().filter(|_| words.is_some()).map(|(number, _)| **number);
-    fitting.find(|(_, child)| child.maker == thread).map(|(number, _)| **number).or(first)
+    let own = thread.and_then(|thread| fitting.find(|(_, child)| child.maker == thread));
+    own.map(|(number, _)| **number).or(first)
 }
 
 /// The arguments that a task holds of one of these starts, where they are not all the same.
@@ -203,10 +211,26 @@ mod tests {
             ("0.0", "other", "1"),
         ]);
         let free: Vec<_> = starts.by_parent["0"].iter().collect();
-        let picked = |argv: Option<&str>, thread| pick(&free, argv.map(words).as_deref(), thread);
+        let picked = |argv: Option<&str>, thread| pick(&free, argv.map(words).as_deref(), Some(thread));
         assert_eq!(["1", "2", "3", "4"].map(|thread| picked(Some("b"), thread)), [1, 1, 2, 1].map(Some));
         assert_eq!(["1", "3", "4"].map(|thread| picked(None, thread)), [Some(0), Some(2), None]);
         assert_eq!((picked(Some("other"), "1"), free.len()), (None, 3));
+        let moved = |argv: Option<&str>| pick(&free, argv.map(words).as_deref(), None);
+        assert_eq!([Some("b"), Some("a"), None].map(moved), [Some(1), Some(0), None]);
+    }
+
+    #[test]
+    fn a_child_that_becomes_no_program_is_made_as_well() {
+        let mut starts = Starts::default();
+        for name in ["0", "0.0", "0#1", "0:1#1.1", "0.1"] {
+            starts.is_made(name);
+        }
+        starts.add("0.1", json!({"argv": ["a"]}).as_object().expect("an object"));
+        let free: Vec<_> = starts.by_parent["0"].iter().collect();
+        assert_eq!(
+            (free.len(), pick(&free, None, Some("")), pick(&free, Some(&words("a")), Some(""))),
+            (2, Some(0), Some(1))
+        );
     }
 
     #[test]

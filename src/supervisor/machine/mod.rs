@@ -3,9 +3,11 @@
 //! While a run is recorded that can be replayed, each file in /proc and /sys that says such a thing is noted when it
 //! is opened. The kernel opens it, so that what is read from the same descriptor later is newer, but for the shortest
 //! ones: those are given as they were noted. A replay gives the noted content. Of sysinfo(2) is noted what it says at
-//! the start of the run; how long the machine has been up follows the clock. Of processes is noted when they began.
-//! What statfs(2) says is noted and given as the files are. What cannot be noted, or given, is told in the trace.
+//! the start of the run; how long the machine has been up follows the clock. Of processes is noted when they began,
+//! and what they see of the run's mounts and sockets. What statfs(2) says is noted and given as the files are. What
+//! cannot be noted, or given, is told in the trace.
 
+mod place;
 mod process;
 mod recorded;
 mod space;
@@ -23,6 +25,7 @@ use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{Mode, SFlag, fchmod};
 
+use self::place::Place;
 use self::process::Usage;
 use self::recorded::Told;
 pub use self::recorded::{LONGEST as LONGEST_MACHINE_FILE, RecordedMachine};
@@ -118,7 +121,8 @@ impl Supervisor {
                 .flags
                 .intersects(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CREAT | OFlag::O_TRUNC);
         let usage = Usage::of(&found.path);
-        if !only_reads || found.kind() != SFlag::S_IFREG || !(usage.is_some() || is_of_machine(&found.path)) {
+        let is_known = usage.is_some() || Place::of(&found.path).is_some() || is_of_machine(&found.path);
+        if !only_reads || found.kind() != SFlag::S_IFREG || !is_known {
             return Ok(None);
         }
         // No rule leads to pid 1; what everybody may read of it the kernel gives.
@@ -146,6 +150,9 @@ impl Supervisor {
             if found.path == Path::new("/proc/loadavg") {
                 end_with(&mut content, call.task.inner_tgid());
             }
+            if let Some(place) = Place::of(&found.path) {
+                content = place.held(&content, |id| self.view.user(id));
+            }
             let reply = if changes(found) { Some(given(request, &content, NOTED)?) } else { None };
             Ok::<_, std::io::Error>((content, reply))
         };
@@ -169,9 +176,14 @@ impl Supervisor {
             () => STAND_IN,
         };
         // What says the same today is left as it is.
-        if !changes(found) && read(found).is_ok_and(|today| today == content) {
+        let today = if changes(found) { None } else { read(found).ok() };
+        if today.as_ref() == Some(&content) {
             return Ok(None);
         }
+        let content = match (Place::of(&found.path), today) {
+            (Some(place), Some(today)) => place.shown(&content, &today),
+            _ => content,
+        };
         self.give_file(call, found, given(request, &content, name))
     }
 

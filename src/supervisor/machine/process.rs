@@ -21,16 +21,21 @@ const FIRST: usize = 3;
 /// How the lines of `status` begin that are held.
 const HELD_LINES: [&[u8]; 4] = [b"Vm", b"Rss", b"voluntary_", b"nonvoluntary_"];
 
+/// The names below the directory of a process, or of a thread of it.
+pub(super) fn numbered(path: &Path) -> Option<Vec<&str>> {
+    let is_id = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let words: Vec<_> = path.to_str()?.strip_prefix("/proc/")?.split('/').collect();
+    match &words[..] {
+        [process, "task", thread, names @ ..] if is_id(process) && is_id(thread) => Some(names.to_vec()),
+        [process, names @ ..] if is_id(process) => Some(names.to_vec()),
+        _ => None,
+    }
+}
+
 impl Usage {
     /// Which file of a process it is.
     pub(super) fn of(path: &Path) -> Option<Self> {
-        let is_id = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-        let rest = path.to_str()?.strip_prefix("/proc/")?;
-        let name = match rest.split('/').collect::<Vec<_>>()[..] {
-            [process, name] if is_id(process) => name,
-            [process, "task", thread, name] if is_id(process) && is_id(thread) => name,
-            _ => return None,
-        };
+        let &[name] = &numbered(path)?[..] else { return None };
         [("stat", Self::Stat), ("statm", Self::Statm), ("status", Self::Status)]
             .into_iter()
             .find_map(|(own, file)| (own == name).then_some(file))

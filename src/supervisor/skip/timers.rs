@@ -10,6 +10,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use crate::sys::descriptor::same_open_file;
 use crate::sys::injection::Injection;
 use crate::sys::pidfd;
 use crate::sys::timerfd::{self, Running};
@@ -131,10 +132,14 @@ impl Timers {
             .held
             .iter()
             .flat_map(|(process, held)| held.descriptors.iter().flatten().map(|number| (*process, *number)));
-        // One that several hold is set to the same time by each: all are read first.
-        let mut read = Vec::new();
+        // Each is set once, however many hold it: one that has ended by that has ticked.
+        let mut read: Vec<(OwnedFd, Running)> = Vec::new();
         for (process, number) in files {
             let file = descriptor(process, number)?;
+            let is_same = |known: &OwnedFd| same_open_file(known.as_fd(), file.as_fd()).unwrap_or(false);
+            if read.iter().any(|(known, _)| is_same(known)) {
+                continue;
+            }
             if let Some(running) = timerfd::running(file.as_fd())? {
                 // Its process may have set it since we looked.
                 let by = if is_absolute(process, number)? { skew } else { by };

@@ -44,6 +44,9 @@ const ALL: u32 = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
 const MOUNTED: [&str; 6] =
     ["/", "/proc/self", "/proc/thread-self", "/proc/acpi", "/proc/scsi", "/dev/pts/ptmx"];
 
+/// Where processes are seen (proc(5)).
+const PROCESSES: &str = "/proc";
+
 /// When a file is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
@@ -190,6 +193,17 @@ impl Supervisor {
         self.saw(found);
         if access == PathAccess::Read {
             self.saw_read(found);
+            self.saw_root(&found.path);
+        }
+    }
+
+    /// What lists the root looks at /proc next, of which each process of the machine is a link.
+    fn saw_root(&mut self, path: &Path) {
+        if path == Path::new("/")
+            && self.statuses.are_noted()
+            && let Ok(found) = self.view.find(PROCESSES.as_bytes(), false)
+        {
+            self.changed(Path::new(PROCESSES), &found.file);
         }
     }
 
@@ -201,6 +215,7 @@ impl Supervisor {
         if let Statuses::Shown(shown) = &mut self.statuses {
             shown.read(Sample::from(status).id());
         }
+        self.saw_root(path);
     }
 
     /// Reading a file may change when it was read last.

@@ -5,9 +5,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Moment;
 use super::recorded::{RecordedStatuses, Span};
 use super::sample::{Sample, set};
+use super::{Moment, PROCESSES};
 
 /// Files that are known at the same time.
 const FILES: usize = 1 << 20;
@@ -124,7 +124,7 @@ impl Shown {
         if let Some(pair) = self.pairs.get(&live.id()) {
             let mut sample = pair.stands_for(&live);
             // Each process of the machine is a link of it, also those that are not seen inside.
-            if path == Path::new("/proc") {
+            if path == Path::new(PROCESSES) {
                 sample.links = pair.recorded.first.links;
             }
             put(status, sample);
