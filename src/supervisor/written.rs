@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
-use nix::sys::stat::{FileStat, Mode, fstat};
+use nix::sys::stat::{Mode, fstat};
 use serde_json::Value;
 
 use super::content::{Content, Identity};
