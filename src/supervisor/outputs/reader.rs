@@ -70,6 +70,16 @@ pub(super) fn of(kin: &Kin, process: i32, stream: &str) -> Option<i32> {
     None
 }
 
+/// Whether a process has a descriptor of a pipe; the ends of a pair of sockets have names of their own.
+pub(super) fn holds(process: i32, stream: &str) -> bool {
+    let listed = || {
+        let entries = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
+        let mut numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        numbers.find(|number| leads(process, *number, stream))
+    };
+    !stream.starts_with("pipe:") || leads(process, 0, stream) || listed().is_some()
+}
+
 /// What a process does whose tasks `waiting` wait for us.
 pub(super) fn rest(kin: &Kin, process: i32, waiting: &[i32], stream: Option<&str>) -> Rest {
     let tasks: Vec<_> = kin.tasks_of(process).collect();

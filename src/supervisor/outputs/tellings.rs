@@ -21,7 +21,7 @@ const VAIN: u8 = 3;
 /// In a replay a reader that was at rest comes to rest, though later maybe.
 const LONGER: u32 = 10;
 /// What was let on before has been written by then.
-const LATE: Duration = Duration::from_millis(20);
+const LATE: Duration = Duration::from_millis(100);
 /// Streams that are known at a time: the agent can make as many as it likes.
 const MOST: usize = 1 << 12;
 
@@ -39,8 +39,8 @@ struct Alone {
     first: u64,
     count: u64,
     reader: String,
-    /// The task that has written last.
-    last: i32,
+    /// The task that has written last, and how often it will have then, where that is known.
+    last: (i32, Option<u64>),
 }
 
 /// A process that reads several streams, or one that several processes write.
@@ -80,7 +80,8 @@ impl Tellings {
             return false;
         };
         alone.count += 1;
-        alone.last = task;
+        let (last, written) = alone.last;
+        alone.last = (task, written.filter(|_| last == task).map(|written| written + 1));
         true
     }
 
@@ -195,15 +196,19 @@ impl Supervisor {
         let waiting: Vec<_> = self.represented().collect();
         let Telling { stream, since, .. } = &self.outputs.course.tellings[at];
         let alone = self.outputs.tellings.streams.get(stream).and_then(|stream| stream.alone.as_ref());
-        if let Some(task) = alone.map(|alone| alone.last)
+        if let Some((task, written)) = alone.map(|alone| alone.last)
+            && written.is_none_or(|written| writes_of(task).is_some_and(|writes| writes < written))
             && self.outputs.course.pace.since(*since) < LATE
             && !waiting.contains(&task)
             && !skip::is_elsewhere(task)
         {
             return None;
         }
-        let rest =
-            self.tasks.kin().map_or(Rest::Still, |kin| reader::rest(kin, reader, &waiting, Some(stream)));
+        let known = self.outputs.tellings.streams.get(stream).and_then(|stream| stream.reader);
+        // Else it is who has made the stream, for one that is still to come.
+        let is_it = known == Some(reader) || reader::holds(reader, stream);
+        let kin = self.tasks.kin().filter(|_| is_it);
+        let rest = kin.map_or(Rest::Moving, |kin| reader::rest(kin, reader, &waiting, Some(stream)));
         let state = self.outputs.tellings.readers.entry(reader).or_default();
         if rest != Rest::Moving {
             state.vain = 0;
@@ -244,12 +249,12 @@ impl Supervisor {
             outputs.tellings.streams.clear();
         }
         let known = outputs.tellings.streams.entry(stream).or_default();
-        known.reader = Some(reader);
+        known.reader = Some(reader).filter(|_| rest != Rest::Moving).or(known.reader);
         if let Some(Alone { writer, first, count, reader, .. }) = known.alone.take() {
             outputs.lines.tell(&writer, (first, count), &reader);
         }
         if is_new && rest == Rest::Reads && !is_followed {
-            let last = notification.pid;
+            let last = (notification.pid, writes_of(notification.pid).map(|writes| writes + 1));
             known.alone = Some(Alone { writer: process, first: index, count: 1, reader: lineage, last });
             // It reads nothing else.
             outputs.tellings.readers.remove(&reader);
