@@ -255,6 +255,20 @@ print(open('/proc/net/unix').read(), open('/proc/net/dev').read())
     });
 }
 
+/// Whoever follows a link, or writes to a pipe, changes its times alone.
+#[test]
+fn links_and_pipes_have_the_recorded_times() {
+    everyone(|sandbox| {
+        sandbox.policy("write: .\nexec: sh\nexec: ln\nexec: readlink\nexec: mkfifo\nexec: cat\nexec: sleep\nexec: stat\n");
+        let script = "ln -s target link; mkfifo pipe; sleep 0.3; readlink link; (sleep 0.3; echo said >pipe) & cat pipe; \
+                      wait; sleep 0.3; stat -c '%N %x %y %z' link pipe";
+        let ran = sandbox.run(&["sh", "-c", script]);
+        ran.exits(0);
+        let again = sandbox.agentbox(&["replay", "-t", sandbox.trace().to_str().expect("text")]);
+        again.exits(0).prints(&ran.stdout).complains("replay ok");
+    });
+}
+
 /// Each process of the machine is a link of /proc.
 #[test]
 fn who_lists_the_root_sees_as_many_processes() {

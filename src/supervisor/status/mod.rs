@@ -21,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{FileStat, Mode};
+use nix::sys::stat::{FileStat, Mode, SFlag};
 
 use self::kept::Kept;
 pub use self::recorded::{LONGEST_STATUSES, RecordedStatuses, StatusError};
@@ -194,6 +194,11 @@ impl Supervisor {
         if access == PathAccess::Read {
             self.saw_read(found);
             self.saw_root(&found.path);
+        } else if found.kind() == SFlag::S_IFIFO
+            && let Statuses::Shown(shown) = &mut self.statuses
+        {
+            // Whoever writes to it leaves the times of the file as they are where an overlay lies over that.
+            shown.settled(Sample::from(&found.status).id());
         }
     }
 
@@ -278,8 +283,20 @@ impl Supervisor {
         let directory = &place.directory;
         if let Ok(status) = status::at(directory.file.as_fd(), place.name.as_bytes(), ALL) {
             self.statuses.add(&place.path(), Moment::Changed, (&status).into());
+            self.follow_unopened(place, u32::from(status.stx_mode));
         }
         self.changed_in(place);
+    }
+
+    /// What comes of a link that is followed, or of a pipe that the kernel opens, shows in its times alone.
+    fn follow_unopened(&mut self, place: &Place, mode: u32) {
+        let Statuses::Kept(kept) = &mut self.statuses else { return };
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        if matches!(mode & libc::S_IFMT, libc::S_IFLNK | libc::S_IFIFO)
+            && let Ok(file) = openat(&place.directory.file, place.name.as_os_str(), flags, Mode::empty())
+        {
+            kept.opened(&place.path(), file);
+        }
     }
 
     /// A file has got another name, or none.
