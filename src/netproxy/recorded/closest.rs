@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Blobs;
-use super::exchanges::{Asked, RecordedExchange, content};
+use super::asked::Asked;
+use super::exchanges::{RecordedExchange, content};
 use super::normal;
 use crate::trace::redact::Redactor;
 

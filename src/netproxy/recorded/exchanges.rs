@@ -5,15 +5,15 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
+use super::super::error::Blame;
+use super::super::failure::Failure;
 use super::Blobs;
+use super::asked::Asked;
 use super::closest::{closest, in_bodies};
-use super::durations;
 use super::entry::Entry;
 use super::normal;
 use super::shelf::{Shelf, Taker};
-use crate::trace::hex;
 use crate::trace::redact::Redactor;
 
 /// So much of a body is read to compare it without what changes from call to call.
@@ -22,85 +22,12 @@ pub(super) const MOST: usize = 1 << 20;
 /// So many exchanges are looked at to find what is the most like a request that none answers.
 const MOST_NEAR: usize = 256;
 
-/// A request as both a recording and a replay have it: credentials are hidden in the same way.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
-    pub(crate) method: String,
-    pub(crate) url: String,
-    /// Names are in lower case.
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) trailers: Vec<(String, String)>,
-    /// SHA-256 of the body; none where there is none.
-    pub(crate) body: Option<String>,
-}
-
-impl Asked {
-    /// That of an entry.
-    fn of(entry: &Entry<'_>) -> Option<Self> {
-        let body = entry.args.get("body");
-        let digest = body.and_then(|body| body.get("sha256").or_else(|| body.get("blob")));
-        Some(Self {
-            method: entry.text("method")?.to_owned(),
-            url: entry.text("url")?.to_owned(),
-            headers: pairs(entry.args.get("headers")),
-            trailers: pairs(entry.args.get("trailers")),
-            body: digest.and_then(Value::as_str).map(str::to_owned),
-        })
-    }
-
-    /// What all of it comes to.
-    fn exact(&self) -> String {
-        let mut lines = vec![self.method.clone(), self.url.clone()];
-        let headers = self.headers.iter().chain(&self.trailers);
-        let headers = headers.filter(|(name, _)| !normal::is_hop_by_hop(name));
-        lines.extend(headers.map(|(name, value)| format!("{name}:{value}")));
-        lines.push(self.body.clone().unwrap_or_default());
-        digest(&lines)
-    }
-
-    /// The same without what changes from call to call, and, where its body tells some, without durations; `body` as
-    /// far as it could be read.
-    fn normal(&self, body: Option<&[u8]>) -> [String; 2] {
-        let mut lines = vec![self.method.clone(), normal::url(&self.url)];
-        lines.extend(normal::headers(&self.headers));
-        lines.extend(normal::headers(&self.trailers));
-        let normal = body.map(|body| normal::body(&self.headers, body));
-        let timeless = normal.as_deref().and_then(|normal| std::str::from_utf8(normal).ok());
-        let timeless = timeless.map(durations::without);
-        let whole = |line: Option<&[u8]>| {
-            let body = line.map(|line| hex(&Sha256::digest(line)));
-            let body = body.or_else(|| self.body.clone()).unwrap_or_default();
-            digest(lines.iter().chain([&body]))
-        };
-        let exact = whole(normal.as_deref());
-        let timeless = timeless.map_or_else(|| exact.clone(), |text| whole(Some(text.as_bytes())));
-        [exact, timeless]
-    }
-
-    /// What requests have in common that may be the same.
-    fn place(&self) -> String {
-        let path = self.url.split(['?', '#']).next().unwrap_or_default();
-        format!("{} {path}", self.method)
-    }
-}
-
-fn digest<'a>(lines: impl IntoIterator<Item = &'a String>) -> String {
-    let lines: Vec<&str> = lines.into_iter().map(String::as_str).collect();
-    // No part holds a newline: it would be another request.
-    hex(&Sha256::digest(lines.join("\n")))
-}
-
-/// The list of an entry's headers.
-pub(super) fn pairs(list: Option<&Value>) -> Vec<(String, String)> {
-    let list = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let pair = |pair: &Value| Some((pair.get(0)?.as_str()?.to_owned(), pair.get(1)?.as_str()?.to_owned()));
-    list.iter().filter_map(pair).collect()
-}
-
 /// One recorded exchange.
 pub(crate) struct RecordedExchange {
     pub(super) entry: u64,
     pub(super) asked: Asked,
+    /// The client's version of HTTP.
+    pub(super) version: Option<String>,
     /// The request's body, and what came of it, as the entry has them.
     pub(super) body: Value,
     pub(super) result: Value,
@@ -113,6 +40,7 @@ impl RecordedExchange {
         Some(Self {
             entry: entry.number,
             asked: Asked::of(entry)?,
+            version: entry.text("version").map(str::to_owned),
             body: entry.args.get("body").cloned().unwrap_or_default(),
             result: entry.result.clone(),
         })
@@ -128,6 +56,26 @@ impl RecordedExchange {
     pub(super) fn cut(&self) -> Option<u64> {
         let is_cut = self.body.get("whole").is_some_and(|whole| whole == false);
         self.body.get("size").and_then(Value::as_u64).filter(|_| is_cut)
+    }
+
+    /// Whether what came of it came before all of the request.
+    fn is_early(&self) -> bool {
+        let segments =
+            self.result.get("segments").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let is = |segment: &&Value, way: &str| segment.get(0).is_some_and(|one| one == way);
+        // A head alone may be that of an answer to all of it.
+        let bodies = segments.iter().filter(|segment| segment.get(1).is_some_and(|bytes| bytes != 0));
+        let has_turned = bodies.skip_while(|segment| is(segment, "up")).any(|segment| is(&segment, "up"));
+        self.cut().is_some() || (self.is_answered() && has_turned)
+    }
+
+    /// Whether the client broke its request off: that happens again by itself.
+    pub(super) fn is_broken_off(&self) -> bool {
+        Failure::recorded(&self.result).is_some_and(|failure| failure.blame() == Blame::Agent)
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.result.get("status").is_some()
     }
 }
 
@@ -273,7 +221,7 @@ impl Exchanges {
         let place = exchange.asked.place();
         let mut keys = vec![Fit::Exact.key(&exchange.asked.exact()), format!("{PLACE}{place}")];
         keys.extend(exchange.is_early().then(|| format!("{EARLY}{place}")));
-        keys.extend(exchange.result.get("status").is_none().then(|| format!("{UNSENT}{place}")));
+        keys.extend((!exchange.is_answered()).then(|| format!("{UNSENT}{place}")));
         let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
         let number = held.shelf.put(keys, proc, Arc::new(exchange));
         let place = held.places.entry(place).or_default();
@@ -310,18 +258,27 @@ impl Exchanges {
 
     /// Takes one that is answered before all of its body has come: by its head alone.
     pub(super) fn take_early(&self, asked: &Asked, proc: Option<&str>) -> Option<Matched> {
-        let key = format!("{EARLY}{}", asked.place());
+        let (key, place) = (format!("{EARLY}{}", asked.place()), format!("{PLACE}{}", asked.place()));
         let shelf = &mut self.lock().shelf;
+        // As a rule there is none.
+        shelf.first(&key)?;
         for (taker, tier) in [(Taker::Same(proc), 0), (Taker::Any, 2)] {
+            // A failure stands for the one that came next, and not for one that its origin answered before.
+            let mut has_other = false;
             let same = |other: &RecordedExchange| {
-                other.asked.url == asked.url && other.asked.headers == asked.headers
+                let is_same = other.asked.url == asked.url && other.asked.headers == asked.headers;
+                let is_next = !has_other;
+                has_other |= is_same;
+                is_same && other.is_early() && (other.is_answered() || is_next)
             };
-            if let Some(exchange) = shelf.take(&key, taker, same) {
+            if let Some(exchange) = shelf.take(&place, taker, same) {
                 return Some(Matched { exchange, tier, fit: Fit::Exact, differs: None });
             }
             let headers = normal::headers(&asked.headers);
             let alike = |other: &RecordedExchange| {
-                other.asked.url == asked.url && normal::headers(&other.asked.headers) == headers
+                other.is_answered()
+                    && other.asked.url == asked.url
+                    && normal::headers(&other.asked.headers) == headers
             };
             if let Some(exchange) = shelf.take(&key, taker, alike) {
                 return Some(Matched { exchange, tier: tier.max(1), fit: Fit::Normal, differs: None });

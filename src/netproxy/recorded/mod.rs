@@ -5,6 +5,7 @@
 
 mod answer;
 mod arrivals;
+mod asked;
 mod carries;
 mod closest;
 mod datagrams;
@@ -38,9 +39,10 @@ pub use self::durations::without as without_durations;
 pub use self::playback::Playback;
 
 pub(crate) use self::answer::RecordedBody;
+pub(crate) use self::asked::Asked;
 pub(crate) use self::carries::Carries;
 pub(crate) use self::diverged::Diverged;
-pub(crate) use self::exchanges::{Asked, Matched};
+pub(crate) use self::exchanges::Matched;
 pub(crate) use self::streams::Played;
 
 use super::tls::StoredLeaf;
