@@ -237,7 +237,8 @@ impl Supervisor {
     /// under another path, which the rule does not know.
     pub(super) fn refuse_link(&mut self, call: &Call, target: &Target) -> Result<Option<Reply>, Stop> {
         let path = target.place.path();
-        if !self.access.policy.denies_below(&path) {
+        // What is the run's own, the host does not see.
+        if target.area == Area::Private || !self.access.policy.denies_below(&path) {
             return Ok(None);
         }
         let decision = Decision::Deny { rule: None, reason: DENIED_BELOW.to_owned() };
