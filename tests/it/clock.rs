@@ -210,9 +210,11 @@ fn what_an_interpreter_reads_for_itself_leaves_what_its_program_reads_alone() {
     }
     let sandbox = Sandbox::new(crate::support::User::Caller);
     sandbox.policy("read: .\nexec: python3, sh, sleep\n");
-    for (script, text) in
-        [("loop.py", include_str!("clock/loop.py")), ("threads.py", include_str!("clock/threads.py"))]
-    {
+    for (script, text) in [
+        ("loop.py", include_str!("clock/loop.py")),
+        ("threads.py", include_str!("clock/threads.py")),
+        ("traced.py", include_str!("clock/traced.py")),
+    ] {
         sandbox.file(script, text);
         both(&sandbox, &["python3", script]);
         for _ in 0..2 {

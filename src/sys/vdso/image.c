@@ -520,8 +520,11 @@ static u32 ask_for(u64 method)
 	return (u32)result;
 }
 
-/* What a method of Java is, or a place of an interpreter: the supervisor is asked once, and puts it into the table as long as there is room. */
-static u32 class_of(const struct control *control, u64 method)
+/*
+ * What a method of Java is, or a place of an interpreter: the supervisor is asked once, and puts it into the table as
+ * long as there is room; `unknown` where there is none.
+ */
+static u32 class_of(const struct control *control, u64 method, u32 unknown)
 {
 	u32 first = (u32)(method >> 3) * 2654435761u >> 24;
 	for (u32 step = 0; step < NEAR_METHODS; step++) {
@@ -532,7 +535,7 @@ static u32 class_of(const struct control *control, u64 method)
 			continue;
 		return ask_for(method);
 	}
-	return OWN;
+	return unknown;
 }
 
 /* Whether a word on the stack is the address of a frame further up. */
@@ -551,7 +554,7 @@ static inline int is_frame(u64 up, const u64 *frame)
  */
 static inline u32 class_of_method(const struct control *control, u64 method)
 {
-	return method & 7 || method >> 47 ? OWN : class_of(control, method);
+	return method & 7 || method >> 47 ? OWN : class_of(control, method, OWN);
 }
 
 static u64 jdk_method(const struct control *control, u64 own, const u64 *frame)
@@ -610,7 +613,8 @@ static u32 kind_in_interpreter(struct control *control, struct lane *lane, const
 		if (frame[at] - control->text >= control->text_size)
 			continue;
 		places++;
-		if (class_of(control, frame[at]) != OWN)
+		/* Those that ask are few; where each allocation takes a lock (tracemalloc), those that allocate are many. */
+		if (class_of(control, frame[at], WAITS) != OWN)
 			continue;
 		if ((u64)frame > lane->outermost)
 			lane->outermost = (u64)frame;
