@@ -36,7 +36,7 @@ impl Supervisor {
             Err(errno) => return Ok(Reply::Errno(errno)),
         };
         let target = place.path();
-        let decision = self.access.decide(PathAccess::Write, &target, None);
+        let decision = self.access.decide_new(&target);
         let Some(area) = self.judge(call, PathAccess::Write, &spelled, &target, &decision)? else {
             return Ok(Reply::Errno(Errno::EACCES));
         };
