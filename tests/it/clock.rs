@@ -224,6 +224,21 @@ fn what_an_interpreter_reads_for_itself_leaves_what_its_program_reads_alone() {
 }
 
 #[test]
+fn how_often_an_event_loop_turns_leaves_what_its_program_reads_alone() {
+    if !has("node") {
+        return skip("node", "there is none");
+    }
+    let sandbox = Sandbox::new(crate::support::User::Caller);
+    sandbox.policy("read: .\nexec: node\n");
+    sandbox.file("node.test.js", include_str!("clock/node.test.js"));
+    let ran = both(&sandbox, &["node", "--test", "node.test.js"]);
+    assert!(ran.stdout.contains("duration_ms"), "{ran}");
+    for _ in 0..2 {
+        replay(&sandbox).exits(0).complains("replay ok");
+    }
+}
+
+#[test]
 fn who_writes_over_its_tape_deceives_itself_alone() {
     everyone(|sandbox| {
         prepare(sandbox);

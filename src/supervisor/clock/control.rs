@@ -46,12 +46,16 @@ pub(super) struct Control {
     pub(super) threaded: bool,
     /// Its program's own reads of CLOCK_MONOTONIC are told apart from those for its locks.
     pub(super) is_interpreter: bool,
+    /// Its program's reads of that clock are told apart from those of libuv's event loop, if that runs it.
+    pub(super) has_loop: bool,
     /// Addresses in the program.
     pub(super) kernel: Functions,
     pub(super) shift: u64,
     pub(super) offsets: Offsets,
     /// The code of the program itself, by whose places times of day are told apart; none where they are not.
     pub(super) text: Range<u64>,
+    /// Functions by which such a program, and V8 in it, read the clock; or 0.
+    pub(super) clocks: [u64; 2],
     /// The first instruction of the program.
     pub(super) entry: u64,
     table: Vec<Entry>,
@@ -69,10 +73,12 @@ impl Control {
             lane: None,
             threaded: false,
             is_interpreter: false,
+            has_loop: false,
             kernel,
             shift: 0,
             offsets,
             text: 0..0,
+            clocks: [0; 2],
             entry: 0,
             table: Vec::new(),
         }
@@ -90,6 +96,7 @@ impl Control {
         words.push(self.shift);
         words.extend(self.offsets.all());
         words.extend([self.entry, self.text.start, self.text.end.saturating_sub(self.text.start)]);
+        words.extend(self.clocks);
         words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
 

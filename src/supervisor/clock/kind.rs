@@ -9,6 +9,8 @@ use std::os::unix::fs::FileExt as _;
 
 use memchr::memmem;
 
+use super::symbols::Symbols;
+
 /// Bytes of a note section, of a dynamic section that are looked at.
 const MOST: u64 = 8192;
 const PT_LOAD: u64 = 1;
@@ -17,13 +19,17 @@ const PT_NOTE: u64 = 4;
 const PF_X: u64 = 1;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
+const DT_SYMTAB: u64 = 6;
 const DT_STRSZ: u64 = 10;
+const DT_GNU_HASH: u64 = 0x6fff_fef5;
 /// Every launcher of a JDK needs it: java, javac, keytool.
 const JAVA_LAUNCHER: &[u8] = b"libjli.so\0";
 /// Python's interpreter has one of these functions, or calls it.
 const PYTHON: [&[u8]; 2] = [b"\0Py_BytesMain\0", b"\0Py_Main\0"];
-/// Bytes of the names of symbols that are looked through: Python has some 60 KiB.
+/// Bytes of the names of symbols that are looked through: Python has some 60 KiB. Node has more.
 const NAMES: u64 = 1 << 18;
+/// libuv's, and that of Node's platform for V8.
+const NODE: [&[u8]; 2] = [b"uv_hrtime\0", b"_ZN4node12NodePlatform27MonotonicallyIncreasingTimeEv\0"];
 
 /// What a program reads the clock from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,6 +103,8 @@ pub(in crate::supervisor) struct Text {
     entry: u64,
     start: u64,
     size: u64,
+    /// The functions by which Node's programs, and V8, read CLOCK_MONOTONIC.
+    clocks: Option<[u64; 2]>,
 }
 
 impl Text {
@@ -107,13 +115,23 @@ impl Text {
         let code = segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0);
         let entry = number(&program.read(0, 64), 24, 8);
         let found = code.max_by_key(|segment| segment.size).zip(entry);
-        found.map_or_else(Self::default, |(code, entry)| Self { entry, start: code.address, size: code.size })
+        let clocks = program.clocks_of_node(&segments);
+        found.map_or_else(Self::default, |(code, entry)| {
+            let (start, size) = (code.address, code.size);
+            Self { entry, start, size, clocks }
+        })
     }
 
     /// Where that is in a program that begins at `entry`.
     pub(super) fn at(self, entry: u64) -> Range<u64> {
         let start = entry.wrapping_sub(self.entry).wrapping_add(self.start);
         start..start.saturating_add(self.size)
+    }
+
+    /// Where those functions are in it; 0 where it is not Node.
+    pub(super) fn clocks_at(self, entry: u64) -> [u64; 2] {
+        let moved = entry.wrapping_sub(self.entry);
+        self.clocks.map_or([0; 2], |clocks| clocks.map(|clock| clock.wrapping_add(moved)))
     }
 }
 
@@ -157,12 +175,29 @@ impl Program<'_> {
 
     /// Where in the file the names are to which such a section refers.
     fn names_at(entries: &[(u64, u64)], segments: &[Segment]) -> Option<u64> {
-        let (_, names) = entries.iter().find(|(tag, _)| *tag == DT_STRTAB)?;
+        Self::table_at(entries, segments, DT_STRTAB)
+    }
+
+    /// Where in the file a table is to which it refers by this tag.
+    fn table_at(entries: &[(u64, u64)], segments: &[Segment], tag: u64) -> Option<u64> {
+        let (_, table) = entries.iter().find(|(own, _)| *own == tag)?;
         let holds = |segment: &&Segment| {
-            segment.kind == PT_LOAD && names.wrapping_sub(segment.address) < segment.size
+            segment.kind == PT_LOAD && table.wrapping_sub(segment.address) < segment.size
         };
         let segment = segments.iter().find(holds)?;
-        Some((names - segment.address).saturating_add(segment.offset))
+        Some((table - segment.address).saturating_add(segment.offset))
+    }
+
+    /// The functions by which Node's programs, and V8, read CLOCK_MONOTONIC.
+    fn clocks_of_node(&self, segments: &[Segment]) -> Option<[u64; 2]> {
+        let dynamic = segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
+        let entries = self.entries(dynamic);
+        entries.iter().find(|(tag, size)| *tag == DT_STRSZ && *size > NAMES)?;
+        let table = |tag| Self::table_at(&entries, segments, tag);
+        let tables = [table(DT_STRTAB)?, table(DT_SYMTAB)?, table(DT_GNU_HASH)?];
+        let symbols = Symbols::of(self.file, tables)?;
+        let [of_loop, of_engine] = NODE.map(|name| symbols.value(name));
+        Some([of_loop?, of_engine?])
     }
 
     fn needs_java(&self, dynamic: &Segment, segments: &[Segment]) -> bool {

@@ -27,6 +27,7 @@ mod raw;
 mod reel;
 mod space;
 mod strands;
+mod symbols;
 mod tapes;
 mod visit;
 mod waits;
@@ -46,7 +47,7 @@ use self::visit::ClockError;
 use super::beginning::Beginning;
 use crate::sys::clock::{self, ClockBase};
 use crate::sys::tracee::VisitError;
-use crate::sys::vdso::{self, BY_CALLER, Functions, OF_INTERPRETER, OF_JAVA};
+use crate::sys::vdso::{self, BESIDE_LOOP, BY_CALLER, Functions, OF_INTERPRETER, OF_JAVA};
 use crate::trace::{Event, Kind, Recorder, TraceError};
 
 /// Where the run's timeline begins, and what it is replayed from.
@@ -80,6 +81,7 @@ impl Offsets {
         let [by_caller, coarse_by_caller] = BY_CALLER;
         let clock = match kind {
             _ if OF_INTERPRETER.contains(&kind) => 1,
+            BESIDE_LOOP => 1,
             _ if kind < by_caller => usize::from(kind),
             OF_JAVA => 1,
             _ if (coarse_by_caller..OF_JAVA).contains(&kind) => 5,
@@ -211,6 +213,7 @@ impl Clock {
         control.is_interpreter = has_interpreter && pace == Pace::Interpreter;
         let has_callers = self.tapes.as_ref().is_none_or(|tapes| tapes.has_callers);
         let text = Some(text).filter(|_| has_callers && !at_real_rate);
+        control.has_loop = self.tapes.as_ref().is_none_or(|tapes| tapes.has_loop);
         let space = match visit::enter(beginning, &mut control, self.functions, text) {
             Ok(space) => space,
             // Its end is still to be heard.

@@ -159,7 +159,7 @@ impl Clock {
         let marks = record.marker.take();
         self.spent += (bytes.len() + marks.len()) as u64;
         let event = Event::new(Kind::Meta, OPERATION).arg("clock", "tape").arg("callers", true);
-        let event = event.arg("interpreter", true).arg("reads", reads);
+        let event = event.arg("interpreter", true).arg("loop", true).arg("reads", reads);
         let mut event = event.arg("tape", self.stored(&bytes)?);
         if !marks.is_empty() {
             event = event.arg("marks", self.stored(&marks)?);

@@ -45,6 +45,8 @@ pub struct Tapes {
     pub(super) has_callers: bool,
     /// And reads of CLOCK_MONOTONIC, where an interpreter makes them.
     pub(super) has_interpreter: bool,
+    /// And where a program makes them that libuv's event loop runs.
+    pub(super) has_loop: bool,
     /// How long the run lasted.
     pub(super) lasted: Duration,
     /// How many steps it had.
@@ -95,6 +97,7 @@ impl Tapes {
                 let has = |member| args.get(member).and_then(Value::as_bool).unwrap_or(false);
                 self.has_callers |= has("callers");
                 self.has_interpreter |= has("interpreter");
+                self.has_loop |= has("loop");
                 strip.reads = strip.reads.saturating_add(reads);
                 strip.parts.push(bytes);
                 Ok(())

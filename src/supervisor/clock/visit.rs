@@ -55,6 +55,8 @@ pub(super) fn enter(
         getcpu: place(functions.getcpu),
     };
     control.text = text.map_or(0..0, |text| text.at(told.entry));
+    control.clocks =
+        text.filter(|_| control.has_loop).map(|text| text.clocks_at(told.entry)).unwrap_or_default();
     control.entry = registers.rip;
     // The first lane is the first that is asked for.
     control.lane = Some(0);

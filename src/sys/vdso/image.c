@@ -42,6 +42,8 @@ enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, MONOTONIC_COARSE, CLOCK_TA
  */
 #define INNER 8
 #define OUTER 9
+/* Where the program asks for it that libuv's event loop runs (`kind_in_loop`); what the loop reads is of the clock's own. */
+#define BESIDE_LOOP 10
 #define REALTIME_BY_CALLER 16
 #define COARSE_BY_CALLER 32
 /* Of Java code; those of CLOCK_REALTIME behind it are of code of the JDK. */
@@ -59,6 +61,11 @@ enum { REALTIME, MONOTONIC, TAI, REALTIME_COARSE = 5, MONOTONIC_COARSE, CLOCK_TA
 #define TICK 64
 /* Bytes of the frames of a function of the JVM that reads the clock, and of the C library's below it. */
 #define JAVA_FRAME 256
+/* The same of the function of libuv that reads the clock; how far the rest of libuv is from it at most. */
+#define LOOP_FRAME 128
+#define LOOP_CODE (1ul << 18)
+/* Bytes of a function that only asks on. */
+#define SHORT_FUNCTION 64
 
 /* The program's own, or none at all; one that waits; one of those that read the clock. */
 enum method { UNKNOWN, OWN, WAITS, READS };
@@ -105,6 +112,8 @@ struct control {
 	u64 entry;
 	/* The code of the program itself; in the shift modes, that of the JVM. */
 	u64 text, text_size;
+	/* Of a program that libuv's event loop runs, the function that it asks for CLOCK_MONOTONIC, and the one V8 does; or 0. */
+	u64 loop_clock, engine_clock;
 	struct thread threads[THREADS];
 	/* Methods of Java that have read CLOCK_MONOTONIC, and in the upper byte what each is (`enum method`). */
 	u64 methods[METHODS];
@@ -134,8 +143,8 @@ struct lane {
 };
 
 /* The supervisor knows these. */
-_Static_assert(__builtin_offsetof(struct control, methods) == 4232, "the table of methods");
-_Static_assert(__builtin_offsetof(struct control, threads) == 136, "head of the control page");
+_Static_assert(__builtin_offsetof(struct control, methods) == 4248, "the table of methods");
+_Static_assert(__builtin_offsetof(struct control, threads) == 152, "head of the control page");
 _Static_assert(sizeof(struct control) <= 0x2000, "the control page");
 _Static_assert(__builtin_offsetof(struct lane, points) == 200, "head of a lane");
 _Static_assert(sizeof(struct lane) == 0x4000, "a lane");
@@ -628,6 +637,28 @@ static u32 kind_in_interpreter(struct control *control, struct lane *lane, const
 	return kind_in_interpreter(control, lane, frame);
 }
 
+/*
+ * The kind of a read of CLOCK_MONOTONIC in a program that libuv's event loop runs. The loop reads it by the function
+ * that programs call as well (uv_hrtime), as often as it turns, and V8 for itself by one that calls that. Its frame has
+ * a frame pointer, which clock_gettime of the C library leaves as it is: behind that lies who has called it.
+ */
+static u32 kind_in_loop(const struct control *control, const u64 *frame)
+{
+	u64 up = frame[-1], start = control->loop_clock - LOOP_CODE;
+	if (up & 7 || up - (u64)frame > LOOP_FRAME)
+		return MONOTONIC;
+	const u64 *own = (const u64 *)up, *at = frame;
+	while (at < own && *at - control->text >= control->text_size)
+		at++;
+	if (at >= own || *at - start >= 2 * LOOP_CODE)
+		return MONOTONIC;
+	u64 from = own[1];
+	if (from - control->text >= control->text_size || from - start < 2 * LOOP_CODE ||
+	    from - control->engine_clock < SHORT_FUNCTION)
+		return MONOTONIC;
+	return BESIDE_LOOP;
+}
+
 /* `frame` is where the return address of the caller lies. */
 static long gettime(clock_id id, struct timespec *time, const u64 *frame)
 {
@@ -653,6 +684,8 @@ static long gettime(clock_id id, struct timespec *time, const u64 *frame)
 		kind = kind_by_caller(control, COARSE_BY_CALLER, kind, frame);
 	else if (kind == MONOTONIC && control->is_interpreter && lane)
 		kind = kind_in_interpreter(control, lane, frame);
+	else if (kind == MONOTONIC && control->loop_clock)
+		kind = kind_in_loop(control, frame);
 	if (lane && control->mode == REPLAY && (kind == INNER || kind == OUTER))
 		return replay_own(control, lane, kind, id, time);
 	if (!lane)

@@ -31,13 +31,15 @@ pub const POINTS: usize = 2023;
 /// Threads in the table of the control page.
 pub const THREADS: usize = 256;
 /// From [`CONTROL`] to that table.
-pub const TABLE: usize = 136;
+pub const TABLE: usize = 152;
 /// From [`CONTROL`] to the table of methods of Java, and how many it has.
 pub const METHODS: (usize, usize) = (TABLE + THREADS * 16, 256);
 /// Kinds of reads: clocks by their numbers, reads of CLOCK_MONOTONIC by interpreters, and of a time of day by who asks.
 pub const KINDS: usize = 64;
 /// Kinds of reads of CLOCK_MONOTONIC by interpreters: from within what a program has called, and from where it calls.
 pub const OF_INTERPRETER: [u8; 2] = [8, 9];
+/// The kind of reads of CLOCK_MONOTONIC by programs that an event loop runs, the loop's own aside.
+pub const BESIDE_LOOP: u8 = 10;
 /// The first kind of reads of CLOCK_REALTIME by who asks, and that of CLOCK_REALTIME_COARSE.
 pub const BY_CALLER: [u8; 2] = [16, 32];
 /// The kind of reads of CLOCK_MONOTONIC by Java code; those behind it are of CLOCK_REALTIME.

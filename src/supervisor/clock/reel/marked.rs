@@ -5,7 +5,7 @@ use std::io;
 use super::ahead::NEAR as FARTHEST;
 use super::{Replay, place_of};
 use crate::supervisor::clock::space::{Head, Lane, Next};
-use crate::sys::vdso::{BY_CALLER, KINDS, OF_INTERPRETER};
+use crate::sys::vdso::{BESIDE_LOOP, BY_CALLER, KINDS, OF_INTERPRETER};
 
 /// What comes by so many nanoseconds or so many reads before or after a mark counts as on its own side of it.
 const NEAR: u64 = 10_000_000;
@@ -44,7 +44,7 @@ impl Replay {
             lane.set_floor(0)?;
         }
         let moved = if is_there { usize::from(OF_INTERPRETER[0]) } else { 0 };
-        next.0[moved..BY_CALLER[0].into()].fill(place_of(place));
+        next.0[moved..BESIDE_LOOP.into()].fill(place_of(place));
         self.correct(&mut next, place);
         if is_there && next == head.next {
             return Ok(());
@@ -101,7 +101,7 @@ impl Replay {
         let before = self.behind.len().saturating_sub(self.window.len());
         let mut last = [0; KINDS];
         for point in self.behind.iter().take(before).chain(taken.map(|(_, point)| point)) {
-            if point.kind >= BY_CALLER[0] {
+            if point.kind >= BESIDE_LOOP {
                 last[usize::from(point.kind)] = point.at;
             }
         }
@@ -120,6 +120,7 @@ impl Replay {
         let place = usize::try_from(place).unwrap_or(usize::MAX);
         let before = place.checked_sub(1).and_then(|before| self.window.get(before));
         let at = before.map_or(self.last, |point| point.at);
+        self.correct_beside_loop(next, place);
         for (index, point) in self.window.iter().enumerate().filter(|(_, point)| point.kind >= BY_CALLER[0]) {
             let Some(next) = next.0.get_mut(usize::from(point.kind)) else { continue };
             let was_read = index < usize::from(*next);
@@ -127,6 +128,17 @@ impl Replay {
             if was_read != (index < place) && !is_near {
                 *next = place_of(index as u64 + u64::from(!was_read));
             }
+        }
+    }
+
+    /// The same of what an event loop's program reads. The calls of such a loop come as its events do: where few of
+    /// the program's reads lie between, these are in order.
+    fn correct_beside_loop(&self, next: &mut Next, place: usize) {
+        let Some(next) = next.0.get_mut(usize::from(BESIDE_LOOP)) else { return };
+        let from = usize::from(*next);
+        let between = self.window.iter().take(place.max(from)).skip(place.min(from));
+        if between.filter(|point| point.kind == BESIDE_LOOP).count() > NEAR_READS {
+            *next = place_of(place as u64);
         }
     }
 }
