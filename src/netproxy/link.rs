@@ -382,7 +382,6 @@ where
     let stream = Spelled::new(stream, Arc::clone(&spelling));
     let (sender, connection) = http1::Builder::new()
         .preserve_header_case(true)
-        .allow_obsolete_multiline_headers_in_responses(true)
         .max_buf_size(MAX_HEAD)
         .handshake(TokioIo::new(stream))
         .await

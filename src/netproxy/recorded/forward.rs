@@ -173,7 +173,7 @@ async fn pass(mut body: Tapped, most: Option<u64>, gate: &Gate) {
         taken += length;
         gate.add(length);
     }
-    gate.end(body);
+    gate.end();
 }
 
 /// Takes a whole body, which is recorded as it passes.

@@ -3,8 +3,6 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::super::tapped::Tapped;
-
 /// How much of a request has come.
 #[derive(Default)]
 pub(super) struct Gate(Mutex<State>);
@@ -14,8 +12,6 @@ struct State {
     bytes: u64,
     has_ended: bool,
     waiting: Option<Waker>,
-    /// The request's body, of which no more is taken. Until the answer has gone nothing shows that, as in the run.
-    rest: Option<Tapped>,
 }
 
 impl Gate {
@@ -24,9 +20,9 @@ impl Gate {
         self.change(|state| state.bytes += bytes);
     }
 
-    /// No more of `body` will come.
-    pub(super) fn end(&self, body: Tapped) {
-        self.change(|state| (state.has_ended, state.rest) = (true, Some(body)));
+    /// No more will come.
+    pub(super) fn end(&self) {
+        self.change(|state| state.has_ended = true);
     }
 
     /// Whether so many bytes have come, or none will any more.

@@ -115,7 +115,7 @@ fn shared(instead: &str, before: usize, length: usize) -> [Option<Shared>; 2] {
         let lower = 0b11_1111 >> (bit % 6);
         let bits = if is_behind { 0b11_1111 & !lower } else { lower };
         let letter = instead.as_bytes().get(bit / 6).copied().and_then(value_of);
-        (bit % 6 > 0).then_some(Shared { bits, instead: letter.unwrap_or_default() })
+        (!bit.is_multiple_of(6)).then_some(Shared { bits, instead: letter.unwrap_or_default() })
     };
     [one(before * 8, false), one((before + length) * 8, true)]
 }

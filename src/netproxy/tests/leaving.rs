@@ -59,8 +59,9 @@ fn refuse(mut stream: TcpStream, how: Leaving, whole: bool) -> Option<()> {
         let [_, high, low, kind, flags, id @ ..] = head;
         let mut payload = vec![0; usize::from(u16::from_be_bytes([high, low]))];
         stream.read_exact(&mut payload).ok()?;
-        let is_seen = kind == HEADERS && (!whole || flags & END_STREAM != 0);
-        if !is_seen && !(kind == DATA && flags & END_STREAM != 0) {
+        let ends = flags & END_STREAM != 0;
+        let is_seen = (kind == HEADERS && (!whole || ends)) || (kind == DATA && ends);
+        if !is_seen {
             continue;
         }
         let answer = match how {
