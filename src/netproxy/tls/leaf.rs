@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rcgen::KeyPair;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{self, Ticketer, sign::any_ecdsa_type};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use rustls::server::ProducesTickets;
-use rustls::sign::{CertifiedKey, SigningKey, SingleCertAndKey};
-use rustls::{CipherSuite, ServerConfig};
+use rustls::sign::{CertifiedKey, Signer, SigningKey, SingleCertAndKey};
+use rustls::{CipherSuite, ServerConfig, SignatureAlgorithm, SignatureScheme};
 use serde::{Deserialize, Serialize};
 
 use super::super::authority::Host;
@@ -53,6 +53,57 @@ pub(crate) struct Leaves {
     made: Mutex<Made>,
 }
 
+/// Signatures that are made for one of the usual length: two are on the average.
+const SIGNATURES: usize = 64;
+
+/// What signs with a key of P-256, always in as many bytes: in DER a signature has two fewer or one more at random, and
+/// with it all that a client reads.
+#[derive(Debug)]
+struct Even(Arc<dyn SigningKey>);
+
+#[derive(Debug)]
+struct EvenSigner(Box<dyn Signer>);
+
+impl SigningKey for Even {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        Some(Box::new(EvenSigner(self.0.choose_scheme(offered)?)))
+    }
+
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'_>> {
+        self.0.public_key()
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        self.0.algorithm()
+    }
+}
+
+impl Signer for EvenSigner {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+        let mut signature = self.0.sign(message)?;
+        for _ in 1..SIGNATURES {
+            if signature.len() == USUAL_LENGTH {
+                break;
+            }
+            signature = self.0.sign(message)?;
+        }
+        Ok(signature)
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        self.0.scheme()
+    }
+}
+
+/// That of half of all signatures: two numbers of 32 bytes, one of them behind a zero (X.690 section 8.3).
+const USUAL_LENGTH: usize = 71;
+
+/// The key in PKCS #8.
+fn signer(key: PrivatePkcs8KeyDer<'static>) -> Result<Arc<dyn SigningKey>, String> {
+    let key = any_ecdsa_type(&PrivateKeyDer::Pkcs8(key)).map_err(|error| error.to_string())?;
+    Ok(Arc::new(Even(key)))
+}
+
 /// What all of them share.
 struct Keys {
     pair: KeyPair,
@@ -65,8 +116,7 @@ struct Keys {
 impl Keys {
     fn generate() -> Result<Self, String> {
         let pair = KeyPair::generate().map_err(|error| error.to_string())?;
-        let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pair.serialize_der()));
-        let signer = any_ecdsa_type(&der).map_err(|error| error.to_string())?;
+        let signer = signer(pair.serialize_der().into())?;
         let ticketer = Ticketer::new().map_err(|error| error.to_string())?;
         Ok(Self { pair, signer, provider: provider(), ticketer })
     }
@@ -150,7 +200,19 @@ impl StoredLeaf {
     fn restore(&self) -> Result<(CertificateDer<'static>, Arc<dyn SigningKey>), String> {
         let certificate = unhex(&self.certificate).ok_or("it is not in hex")?;
         let key = PrivatePkcs8KeyDer::from(unhex(&self.key).ok_or("it is not in hex")?);
-        let signer = any_ecdsa_type(&PrivateKeyDer::Pkcs8(key)).map_err(|error| error.to_string())?;
-        Ok((certificate.into(), signer))
+        Ok((certificate.into(), signer(key)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_have_one_length() {
+        let keys = Keys::generate().unwrap();
+        let signer = keys.signer.choose_scheme(&[SignatureScheme::ECDSA_NISTP256_SHA256]).unwrap();
+        let lengths: Vec<usize> = (0..200_u8).map(|at| signer.sign(&[at]).unwrap().len()).collect();
+        assert!(lengths.iter().all(|length| *length == USUAL_LENGTH), "{lengths:?}");
     }
 }
