@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::escaped::{is_wrapped, letters};
 use super::escapes::{LONGEST, begins_escape, escape, is_brace, is_token};
-use super::needle::Needle;
+use super::needle::{Needle, Shared};
 
 /// The forms of the secrets that one host knows.
 pub(super) type Needles = Arc<[Needle]>;
@@ -26,6 +26,8 @@ pub(super) struct Mask {
     passed: usize,
     /// Letters of tokens right before it.
     column: usize,
+    /// The next letter holds some of a secret that has been written over.
+    shared: Option<Shared>,
     /// The most letters that wait; an escape is one.
     most: usize,
     /// Some secret holds more than the letters of tokens.
@@ -40,13 +42,14 @@ impl Mask {
     pub(super) fn new(needles: Needles) -> Self {
         // In base64 ends of lines come in between.
         let letters = |length: usize| length - 1 + length / 60 * 4;
-        let most = needles.iter().map(|needle| letters(needle.bytes().len())).max().unwrap_or(0);
+        let most = needles.iter().map(|needle| letters(needle.span())).max().unwrap_or(0);
         let is_text = needles.iter().any(|needle| !needle.bytes().iter().all(|byte| is_token(*byte)));
         Self {
             needles,
             held: BytesMut::new(),
             passed: 0,
             column: 0,
+            shared: None,
             most,
             is_text,
             worked: 0,
@@ -61,6 +64,7 @@ impl Mask {
             held: BytesMut::new(),
             passed: 0,
             column: 0,
+            shared: None,
             worked: 0,
             is_slow: false,
             ..*self
@@ -92,6 +96,14 @@ impl Mask {
         if bytes.is_empty() {
             return bytes;
         }
+        let bytes = match self.shared.take() {
+            Some(shared) => {
+                let mut bytes = BytesMut::from(&bytes[..]);
+                shared.write(&mut bytes[0]);
+                bytes.freeze()
+            }
+            None => bytes,
+        };
         let is_plain = self.held.is_empty()
             && !self.needles.iter().any(|needle| needle.may_be_in(&bytes, self.column))
             && self.beginning(&bytes, 0) == 0;
@@ -102,7 +114,8 @@ impl Mask {
         }
         let mut all = std::mem::take(&mut self.held);
         all.extend_from_slice(&bytes);
-        let mut done = replace_plain(&self.needles, &mut all);
+        let (mut done, shared) = replace_plain(&self.needles, &mut all);
+        self.shared = shared;
         if self.needles.iter().any(|needle| needle.escaped.suspects(&all, self.column).is_some()) {
             let words = self.needles.iter().map(|needle| needle.bytes().len() / 64 + 1);
             self.is_slow = true;
@@ -170,7 +183,7 @@ impl Mask {
 /// Writes over every form; the end of the last one. The bytes behind it are as they were. `column` letters of tokens
 /// stand before them.
 pub(super) fn replace(needles: &[Needle], bytes: &mut [u8], column: usize) -> usize {
-    replace_plain(needles, bytes).max(replace_escaped(needles, bytes, column))
+    replace_plain(needles, bytes).0.max(replace_escaped(needles, bytes, column))
 }
 
 /// The same for forms with escapes.
@@ -179,9 +192,9 @@ fn replace_escaped(needles: &[Needle], bytes: &mut [u8], column: usize) -> usize
     needles.iter().map(escaped).max().unwrap_or(0)
 }
 
-/// The same for forms without escapes.
-fn replace_plain(needles: &[Needle], bytes: &mut [u8]) -> usize {
-    let mut done = 0;
+/// The same for forms without escapes; and what the letter behind the bytes shares with the last one.
+fn replace_plain(needles: &[Needle], bytes: &mut [u8]) -> (usize, Option<Shared>) {
+    let (mut done, mut shared) = (0, None);
     // Where each form comes next.
     let mut next: Vec<Option<usize>> = needles.iter().map(|needle| needle.finder.find(bytes)).collect();
     loop {
@@ -194,10 +207,10 @@ fn replace_plain(needles: &[Needle], bytes: &mut [u8]) -> usize {
         let first = needles.iter().zip(&next).filter_map(|(needle, at)| Some(((*at)?, needle)));
         let Some((at, needle)) = first.min_by_key(|(at, needle)| (*at, usize::MAX - needle.instead.len()))
         else {
-            return done;
+            return (done, shared);
         };
         done = at + needle.instead.len();
-        bytes[at..done].copy_from_slice(&needle.instead);
+        shared = needle.write(bytes, at);
     }
 }
 
@@ -274,6 +287,20 @@ mod tests {
         assert_eq!(mask.pass("45".into()), "");
         assert_eq!(mask.pass("6789 ".into()), "XXXXXX ");
         assert_eq!(mask.pass("6789 ".into()), "6789 ");
+    }
+
+    #[test]
+    fn shared_letters_are_written_over_wherever_they_are_cut() {
+        let (value, placeholder) = (b"ghp_0123456789", b"ghp_XXXXXXXXXX");
+        let needles: Needles = forms(value, placeholder).into();
+        for before in ["", "a", "ab"] {
+            let text = |middle: &[u8]| STANDARD.encode([before.as_bytes(), middle, b"tail"].concat());
+            let (text, expected) = (text(value), text(placeholder));
+            for cut in 0..=text.len() {
+                let (one, other) = text.as_bytes().split_at(cut);
+                assert_eq!(masked(&needles, &[one, other]), expected.as_bytes(), "{before:?} {cut}");
+            }
+        }
     }
 
     #[test]
