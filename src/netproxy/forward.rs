@@ -64,6 +64,7 @@ impl Service {
             Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         let mut request = Request::from_parts(head, body);
         let mut need = Need { wire: Wire::of(client), is_new: false };
+        let mut refused = 0;
         loop {
             let mut slot = self.link.lock().await;
             let mut link = self.link_to(slot.take(), origins, exchange, need).await?;
@@ -86,8 +87,14 @@ impl Service {
                     let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
                     return self.finish(response, switch, exchange, client, &treatment);
                 }
-                Sent::Unanswered(failed) => {
+                Sent::Unanswered(mut failed) => {
                     need.is_new |= failed.unsent.is_none();
+                    refused += usize::from(failed.is_unprocessed);
+                    if refused > 1 {
+                        // Its limit, which the first refusal can be for, was heard before that.
+                        link.leave();
+                    }
+                    failed.is_unprocessed &= refused < repeat::MOST_REFUSED;
                     request = self.again(*failed, reused, copy, exchange).map_err(|error| {
                         let refusal = treatment.refusal().or_else(|| exchange.refusal());
                         refusal.unwrap_or_else(|| link.failure(error, !reused))
@@ -231,7 +238,8 @@ impl Service {
                 let decoder = decoder.map_err(|coding| NetproxyError::Unsearchable {
                     reason: format!("it is coded {coding}"),
                 })?;
-                Passing::masked(body, &head.headers, decoder, place)
+                let opened = self.egress.secrets.unpacks(&decoder)?;
+                Passing::masked(body, &head.headers, (decoder, opened), place)
             }
             None => body.into(),
         };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::request;
 use http_body::Body as _;
+use hyper::client::conn::TrySendError;
 use hyper::{Method, Request};
 
 use super::disguise;
@@ -37,11 +38,29 @@ impl Need {
 /// A request that got no answer.
 pub(crate) struct Unanswered {
     pub(crate) error: Box<dyn Error + Send + Sync>,
-    /// The request itself, where nothing of it was sent.
+    /// The request itself, where nothing of it was sent, or where all of it may be sent again.
     pub(crate) unsent: Option<Request<Tapped>>,
     /// Nothing of an answer has come, and what comes on another connection would be the same.
     pub(crate) is_unheard: bool,
+    /// The origin says that it has not begun with it.
+    pub(crate) is_unprocessed: bool,
 }
+
+impl Unanswered {
+    /// That no connection can take.
+    pub(crate) fn before(request: Request<Tapped>, error: Box<dyn Error + Send + Sync>) -> Self {
+        Self { error, unsent: Some(request), is_unheard: true, is_unprocessed: false }
+    }
+
+    /// As the library tells of it in HTTP/1.
+    pub(crate) fn of(mut error: TrySendError<Request<Tapped>>, is_unheard: bool) -> Self {
+        let unsent = error.take_message();
+        Self { unsent, error: error.into_error().into(), is_unheard, is_unprocessed: false }
+    }
+}
+
+/// How often a request goes out that no origin begins with.
+pub(super) const MOST_REFUSED: usize = 8;
 
 impl Service {
     /// The request for another connection, where it may go out on one; else the error. `copy` is its head, where that
@@ -56,7 +75,7 @@ impl Service {
         let was_closed = failed.is_unheard && failure::is_end(&*failed.error);
         match (failed.unsent, copy) {
             // The origin closed an idle connection before any byte of this request went out.
-            (Some(unsent), _) if reused => Ok(unsent),
+            (Some(unsent), _) if reused || failed.is_unprocessed => Ok(unsent),
             (None, Some(head)) if was_closed => {
                 let body = Tapped::new(Received::None.into(), exchange, Side::Request, &self.heads);
                 Ok(Request::from_parts(*head, body))
