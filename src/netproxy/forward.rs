@@ -63,8 +63,7 @@ impl Service {
         let body =
             Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         let mut request = Request::from_parts(head, body);
-        let mut need = Need { wire: Wire::of(client), is_new: false };
-        let mut refused = 0;
+        let mut need = Need::of(Wire::of(client));
         loop {
             let mut slot = self.link.lock().await;
             let mut link = self.link_to(slot.take(), origins, exchange, need).await?;
@@ -88,13 +87,7 @@ impl Service {
                     return self.finish(response, switch, exchange, client, &treatment);
                 }
                 Sent::Unanswered(mut failed) => {
-                    need.is_new |= failed.unsent.is_none();
-                    refused += usize::from(failed.is_unprocessed);
-                    if refused > 1 {
-                        // Its limit, which the first refusal can be for, was heard before that.
-                        link.leave();
-                    }
-                    failed.is_unprocessed &= refused < repeat::MOST_REFUSED;
+                    need.after(&mut failed, &link);
                     request = self.again(*failed, reused, copy, exchange).map_err(|error| {
                         let refusal = treatment.refusal().or_else(|| exchange.refusal());
                         refusal.unwrap_or_else(|| link.failure(error, !reused))

@@ -26,9 +26,27 @@ pub(crate) struct Need {
     pub(crate) wire: Wire,
     /// None that an earlier client has left.
     pub(crate) is_new: bool,
+    /// So many origins have not begun with it.
+    refused: usize,
 }
 
 impl Need {
+    /// That of a request which has not gone out.
+    pub(crate) fn of(wire: Wire) -> Self {
+        Self { wire, is_new: false, refused: 0 }
+    }
+
+    /// The same once it has `failed` on `link`.
+    pub(super) fn after(&mut self, failed: &mut Unanswered, link: &Link) {
+        self.is_new |= failed.unsent.is_none();
+        self.refused += usize::from(failed.is_unprocessed);
+        if self.refused > 1 {
+            // Its limit, which the first refusal can be for, was heard before that.
+            link.leave();
+        }
+        failed.is_unprocessed &= self.refused < MOST_REFUSED;
+    }
+
     /// Whether one without TLS that an earlier client has left will do.
     pub(crate) fn takes_kept(self) -> bool {
         self.wire == Wire::Http1 && !self.is_new
@@ -60,7 +78,7 @@ impl Unanswered {
 }
 
 /// How often a request goes out that no origin begins with.
-pub(super) const MOST_REFUSED: usize = 8;
+const MOST_REFUSED: usize = 8;
 
 impl Service {
     /// The request for another connection, where it may go out on one; else the error. `copy` is its head, where that

@@ -73,6 +73,14 @@ impl Tapped {
         Some(Self { again: Some(again), ..self })
     }
 
+    /// What passes once more, or the end of what had one before.
+    fn once_more(&mut self) -> Option<Option<Bytes>> {
+        match self.again.as_mut()? {
+            again if !again.is_empty() => Some(Some(std::mem::take(again))),
+            _ => self.finished.then_some(None),
+        }
+    }
+
     fn holds(&self) -> usize {
         self.again.as_ref().map_or(0, Bytes::len)
     }
@@ -127,13 +135,8 @@ impl Body for Tapped {
         if let Some(error) = self.broken.take() {
             return Poll::Ready(Some(Err(error)));
         }
-        if let Some(again) = &mut self.again {
-            if !again.is_empty() {
-                return Poll::Ready(Some(Ok(Frame::data(std::mem::take(again)))));
-            }
-            if self.finished {
-                return Poll::Ready(None);
-            }
+        if let Some(again) = self.once_more() {
+            return Poll::Ready(again.map(|data| Ok(Frame::data(data))));
         }
         ready!(self.exchange.egress.scribe.poll_ready(cx))?;
         let blame = match self.side {

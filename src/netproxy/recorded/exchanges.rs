@@ -53,7 +53,7 @@ impl RecordedExchange {
     }
 
     /// Bytes of its request, where not all of it was taken.
-    pub(super) fn cut(&self) -> Option<u64> {
+    fn cut(&self) -> Option<u64> {
         let is_cut = self.body.get("whole").is_some_and(|whole| whole == false);
         self.body.get("size").and_then(Value::as_u64).filter(|_| is_cut)
     }
@@ -67,6 +67,11 @@ impl RecordedExchange {
         let bodies = segments.iter().filter(|segment| segment.get(1).is_some_and(|bytes| bytes != 0));
         let has_turned = bodies.skip_while(|segment| is(segment, "up")).any(|segment| is(&segment, "up"));
         self.cut().is_some() || (self.is_answered() && has_turned)
+    }
+
+    /// So much of its request is taken, where its end is not waited for.
+    pub(super) fn most(&self) -> Option<u64> {
+        self.cut().filter(|_| !self.is_broken_off())
     }
 
     /// Whether the client broke its request off: that happens again by itself.

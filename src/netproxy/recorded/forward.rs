@@ -65,7 +65,7 @@ impl Service {
         let mut body =
             Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         let mut slot = self.link.lock().await;
-        let need = Need { wire: Wire::of(head.version), is_new: false };
+        let need = Need::of(Wire::of(head.version));
         let mut link = match self.link_to(slot.take(), origins, exchange, need).await {
             Ok(link) => link,
             Err(error) => {
@@ -79,15 +79,14 @@ impl Service {
         let flow = self.flow(&link);
         if let Some(matched) = recording.exchanges.take_early(&exchange.asked(None), proc) {
             exchange.set_matched(&matched);
-            let is_broken_off = matched.exchange.is_broken_off();
-            if is_broken_off
+            if matched.exchange.is_broken_off()
                 && !matched.exchange.is_answered()
                 && let Err(error) = take(&mut body).await
             {
                 return Err(treatment.refusal().or_else(|| exchange.refusal()).unwrap_or(error));
             }
             let gate = Arc::new(Gate::default());
-            let (most, passing) = (matched.exchange.cut().filter(|_| !is_broken_off), Arc::clone(&gate));
+            let (most, passing) = (matched.exchange.most(), Arc::clone(&gate));
             tokio::spawn(async move { pass(body, most, &passing).await });
             let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
             return self.answer_from(recording, &matched, &head, switch, exchange, Some(gate)).await;
@@ -103,8 +102,7 @@ impl Service {
             if let Some(closest) = recording.exchanges.closest(&asked, content, proc, redactor) {
                 exchange.set_closest(closest);
             }
-            let what = format!("{} {}", asked.method, asked.url);
-            return Err(NetproxyError::NotRecorded { what });
+            return Err(NetproxyError::NotRecorded { what: format!("{} {}", asked.method, asked.url) });
         };
         exchange.set_matched(&matched);
         let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
