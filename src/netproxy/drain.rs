@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::header::EXPECT;
 use http_body_util::BodyExt as _;
-use tokio::time::timeout;
 
+use super::moments::within;
 use super::received::Received;
 
 /// What is taken of one body; the connection is closed when there is more.
@@ -18,7 +18,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Whether the body of a request with these fields has come to its end.
 pub(crate) async fn drain(fields: &HeaderMap, body: Received) -> bool {
     // A client that waits for 100 has sent nothing.
-    !fields.contains_key(EXPECT) && matches!(timeout(DRAIN_TIMEOUT, ends(body)).await, Ok(true))
+    !fields.contains_key(EXPECT) && within(DRAIN_TIMEOUT, ends(body)).await == Some(true)
 }
 
 async fn ends(mut body: Received) -> bool {

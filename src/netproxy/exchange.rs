@@ -304,6 +304,11 @@ impl Exchange {
         }
     }
 
+    /// What has passed of the request's body, where that is known.
+    pub(super) fn passed(&self) -> Option<Bytes> {
+        self.progress().request.passed()
+    }
+
     /// Whether all of the request is on its way.
     pub(super) fn has_sent(&self) -> bool {
         self.progress().request.whole

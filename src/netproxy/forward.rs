@@ -63,7 +63,7 @@ impl Service {
         let body =
             Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         let mut request = Request::from_parts(head, body);
-        let mut need = Need { wire: Wire::of(client), is_new: false };
+        let mut need = Need::of(Wire::of(client));
         loop {
             let mut slot = self.link.lock().await;
             let mut link = self.link_to(slot.take(), origins, exchange, need).await?;
@@ -86,8 +86,8 @@ impl Service {
                     let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
                     return self.finish(response, switch, exchange, client, &treatment);
                 }
-                Sent::Unanswered(failed) => {
-                    need.is_new |= failed.unsent.is_none();
+                Sent::Unanswered(mut failed) => {
+                    need.after(&mut failed, &link);
                     request = self.again(*failed, reused, copy, exchange).map_err(|error| {
                         let refusal = treatment.refusal().or_else(|| exchange.refusal());
                         refusal.unwrap_or_else(|| link.failure(error, !reused))
@@ -231,7 +231,8 @@ impl Service {
                 let decoder = decoder.map_err(|coding| NetproxyError::Unsearchable {
                     reason: format!("it is coded {coding}"),
                 })?;
-                Passing::masked(body, &head.headers, decoder, place)
+                let opened = self.egress.secrets.unpacks(&decoder)?;
+                Passing::masked(body, &head.headers, (decoder, opened), place)
             }
             None => body.into(),
         };

@@ -14,11 +14,11 @@ use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_LENGTH, EXPECT, HeaderMap, UPGRADE};
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
-use tokio::time::timeout;
 
 use super::client::Client;
 use super::http::Service;
 use super::link::MAX_HEADER_LIST;
+use super::moments::within;
 use super::outgoing::strip;
 use super::received::{Received, Streamed};
 use super::sending::give;
@@ -64,8 +64,9 @@ pub(super) async fn serve(client: Client, service: &Arc<Service>) -> Result<(), 
 
 /// Answers one request. One that the client has reset is dropped with all that it began.
 async fn answer(service: &Arc<Service>, request: Request<RecvStream>, reply: SendResponse<Bytes>) {
-    let responder = Arc::new(Responder(Mutex::new(Answering { reply, has_begun: false, is_left: false })));
     let (mut head, body) = request.into_parts();
+    let has_all = body.is_end_stream();
+    let responder = Arc::new(Responder(Mutex::new(Answering { reply, has_begun: false, has_all })));
     let expected = head.headers.get(EXPECT);
     let waits = expected.is_some_and(|expected| expected.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let body = Received::Stream(Streamed::new(body, &head.headers).answered_by(&responder, waits));
@@ -93,10 +94,11 @@ async fn answer(service: &Arc<Service>, request: Request<RecvStream>, reply: Sen
         drop(body); // What it holds is recorded now.
         Ok(())
     } else {
-        give(body, &mut stream).await
+        give(&mut { body }, &mut stream).await
     };
-    if given.is_ok() && responder.lock().is_left {
-        let _ = timeout(PATIENCE, poll_fn(|cx| stream.poll_reset(cx))).await;
+    // Whoever holds the rest of the request lets go of it with the answer, or a little later.
+    if given.is_ok() && !responder.lock().has_all {
+        let _ = within(PATIENCE, poll_fn(|cx| stream.poll_reset(cx))).await;
     }
 }
 
@@ -107,8 +109,8 @@ struct Answering {
     reply: SendResponse<Bytes>,
     /// What precedes it comes too late.
     has_begun: bool,
-    /// Nobody reads the rest of the request.
-    is_left: bool,
+    /// All of the request has come.
+    has_all: bool,
 }
 
 impl Responder {
@@ -131,9 +133,9 @@ impl Responder {
         }
     }
 
-    /// The rest of the request is not read.
-    pub(super) fn leave(&self) {
-        self.lock().is_left = true;
+    /// All of the request has come.
+    pub(super) fn end(&self) {
+        self.lock().has_all = true;
     }
 
     fn precede(&self, status: StatusCode, headers: HeaderMap) {

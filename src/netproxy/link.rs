@@ -290,6 +290,13 @@ impl Link {
         self.is_last |= !has_all;
     }
 
+    /// No further request goes out on it where it carries many and takes none.
+    pub(crate) fn leave(&self) {
+        if let Sender::Many(sender) = &self.sender {
+            sender.leave();
+        }
+    }
+
     /// A request on it is for `host`.
     pub(crate) fn serve(&mut self, host: Option<&Host>) {
         if !self.used {
@@ -311,8 +318,7 @@ impl Link {
         arrivals: &Arc<Arrivals>,
     ) -> Result<Response<Received>, Unanswered> {
         if self.is_old && needs_chunks(&request) {
-            let error = "HTTP/1.0 has no chunks".into();
-            return Err(Unanswered { error, unsent: Some(request), is_unheard: true });
+            return Err(Unanswered::before(request, "HTTP/1.0 has no chunks".into()));
         }
         match &mut self.sender {
             Sender::One(sender, spelling) => {
@@ -320,11 +326,8 @@ impl Link {
                 self.personal |= proves_a_connection(request.headers());
                 self.is_last |= may_leave_its_body(&request);
                 arrivals.watch(&mut request);
-                let answer = sender.try_send_request(request).await.map_err(|mut error| Unanswered {
-                    unsent: error.take_message(),
-                    error: error.into_error().into(),
-                    is_unheard: !self.personal && spelling.is_unheard(),
-                })?;
+                let failed = |error| Unanswered::of(error, !self.personal && spelling.is_unheard());
+                let answer = sender.try_send_request(request).await.map_err(failed)?;
                 self.is_old = answer.version() == Version::HTTP_10;
                 self.is_spare &= !self.is_old && answer.status() != StatusCode::SWITCHING_PROTOCOLS;
                 Ok(answer.map(Received::from))
@@ -376,7 +379,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let spelling = Arc::new(Spelling::on(socket));
-    let stream = Spelled { stream, spelling: Arc::clone(&spelling) };
+    let stream = Spelled::new(stream, Arc::clone(&spelling));
     let (sender, connection) = http1::Builder::new()
         .preserve_header_case(true)
         .max_buf_size(MAX_HEAD)

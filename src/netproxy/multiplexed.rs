@@ -3,10 +3,12 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
+use h2::Reason;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response};
@@ -64,7 +66,11 @@ const FIRST_STREAMS: usize = 100;
 
 /// A handle of such a connection, which ends with the last one and the last request.
 #[derive(Clone)]
-pub(super) struct Multiplexed(SendRequest<Bytes>);
+pub(super) struct Multiplexed {
+    sender: SendRequest<Bytes>,
+    /// It takes no more, though the origin has not said so.
+    is_left: Arc<AtomicBool>,
+}
 
 impl Multiplexed {
     /// Begins HTTP/2 on `stream`.
@@ -90,14 +96,22 @@ impl Multiplexed {
             let _ = connection.await;
             drop(opened);
         });
-        Ok(Self(sender))
+        Ok(Self { sender, is_left: Arc::default() })
     }
 
     /// Whether it takes requests.
     pub(super) fn is_open(&self) -> bool {
+        if self.is_left.load(Ordering::Relaxed) {
+            return false;
+        }
         // A new handle waits for none of its own requests.
-        let polled = self.0.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
+        let polled = self.sender.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
         matches!(polled, Poll::Ready(Ok(())))
+    }
+
+    /// It takes no more.
+    pub(super) fn leave(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
     }
 
     /// Sends a request; what precedes its answer is among `arrivals`. Dropped before the answer, it takes the request
@@ -107,18 +121,11 @@ impl Multiplexed {
         request: Request<Tapped>,
         arrivals: &Arrivals,
     ) -> Result<Response<Received>, Unanswered> {
-        if let Err(error) = poll_fn(|cx| self.0.poll_ready(cx)).await {
-            return Err(Unanswered {
-                error: without_words(error).into(),
-                unsent: Some(request),
-                is_unheard: true,
-            });
+        if let Err(error) = poll_fn(|cx| self.sender.poll_ready(cx)).await {
+            let is_unprocessed = is_unprocessed(&error);
+            let failed = Unanswered::before(request, without_words(error).into());
+            return Err(Unanswered { is_unprocessed, ..failed });
         }
-        let failed = |error: h2::Error| Unanswered {
-            error: without_words(error).into(),
-            unsent: None,
-            is_unheard: !arrivals.are_any(),
-        };
         let (mut head, body) = request.into_parts();
         let ends = body.is_end_stream();
         if let Some(length) = body.size_hint().exact()
@@ -126,19 +133,49 @@ impl Multiplexed {
         {
             head.headers.entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
-        let (mut answer, mut stream) =
-            self.0.send_request(Request::from_parts(head, ()), ends).map_err(failed)?;
-        let mut sending = JoinSet::new();
-        if !ends {
+        let copy = head.clone();
+        let failed = |error: h2::Error, body: Option<Tapped>| {
+            let is_unheard = !arrivals.are_any();
+            let is_unprocessed = is_unheard && is_unprocessed(&error);
+            let body = body.and_then(Tapped::unspent).filter(|_| is_unprocessed);
+            let unsent = body.map(|body| Request::from_parts(copy, body));
+            Unanswered { error: without_words(error).into(), unsent, is_unheard, is_unprocessed }
+        };
+        let (mut answer, mut stream) = match self.sender.send_request(Request::from_parts(head, ()), ends) {
+            Ok(sent) => sent,
+            Err(error) => return Err(failed(error, Some(body))),
+        };
+        let (mut sending, mut body) = (JoinSet::new(), Some(body));
+        if let Some(mut body) = body.take_if(|_| !ends) {
             // Where it fails, the answer tells.
-            sending.spawn(async move { _ = give(body, &mut stream).await });
+            sending.spawn(async move {
+                let _ = give(&mut body, &mut stream).await;
+                body
+            });
         }
-        let response = poll_fn(|cx| poll_answer(&mut answer, arrivals, cx)).await.map_err(failed)?;
+        let response = match poll_fn(|cx| poll_answer(&mut answer, arrivals, cx)).await {
+            Ok(response) => response,
+            Err(error) => {
+                // The stream has ended, and with it what sends on it.
+                if is_unprocessed(&error) && body.is_none() {
+                    body = sending.join_next().await.and_then(Result::ok);
+                }
+                return Err(failed(error, body));
+            }
+        };
         sending.detach_all();
         let (head, body) = response.into_parts();
         let body = Received::Stream(Streamed::new(body, &head.headers));
         Ok(Response::from_parts(head, body))
     }
+}
+
+/// Whether the origin says that it has not begun with a request, which may then be sent again whatever it asks (RFC
+/// 9113 section 8.7). The library tells of GOAWAY those requests alone that are beyond the last that was taken.
+fn is_unprocessed(error: &h2::Error) -> bool {
+    let is_leaving = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
+    let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+    error.is_remote() && (is_leaving || is_refused)
 }
 
 /// Whether a method says what a body means, so that its absence is told as well (RFC 9110 section 8.6).

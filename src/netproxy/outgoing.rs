@@ -63,6 +63,13 @@ pub(super) fn fit<B: Body>(request: &mut Request<B>, origin: &Origin, wire: Wire
     request.headers_mut().remove(header::TRANSFER_ENCODING);
     match wire {
         Wire::Http1 => {
+            // What was fitted to HTTP/2 before has its name there.
+            if *request.version_mut() == Version::HTTP_2
+                && !request.headers().contains_key(header::HOST)
+                && let Some(host) = request.uri().authority().and_then(|host| host.as_str().parse().ok())
+            {
+                request.headers_mut().insert(header::HOST, host);
+            }
             // Only requests of HTTP/1.0 may name nobody (RFC 9112 section 3.2).
             let named = request.headers().contains_key(header::HOST);
             *request.version_mut() = if named { Version::HTTP_11 } else { Version::HTTP_10 };

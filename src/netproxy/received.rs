@@ -66,6 +66,7 @@ impl Streamed {
                     // It is taken: as much again may be sent. A stream that has ended needs no room.
                     let _ = self.stream.flow_control().release_capacity(data.len());
                     self.rest = self.rest.map(|rest| rest.saturating_sub(data.len() as u64));
+                    self.tell_end();
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
                 Some(Err(error)) => {
@@ -73,10 +74,20 @@ impl Streamed {
                 }
                 None => self.has_ended = true,
             }
+            self.tell_end();
         }
         match ready!(self.stream.poll_trailers(cx)) {
             Ok(trailers) => Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
             Err(error) => Poll::Ready(unless_done(error).map(|error| Err(self.told(error)))),
+        }
+    }
+
+    /// Tells whoever answers that nothing more comes.
+    fn tell_end(&self) {
+        if let Some(responder) = &self.responder
+            && self.stream.is_end_stream()
+        {
+            responder.end();
         }
     }
 
@@ -88,11 +99,7 @@ impl Streamed {
 
 impl Drop for Streamed {
     fn drop(&mut self) {
-        if !self.stream.is_end_stream()
-            && let Some(responder) = &self.responder
-        {
-            responder.leave();
-        }
+        self.tell_end();
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::request;
 use http_body::Body as _;
+use hyper::client::conn::TrySendError;
 use hyper::{Method, Request};
 
 use super::disguise;
@@ -25,9 +26,27 @@ pub(crate) struct Need {
     pub(crate) wire: Wire,
     /// None that an earlier client has left.
     pub(crate) is_new: bool,
+    /// So many origins have not begun with it.
+    refused: usize,
 }
 
 impl Need {
+    /// That of a request which has not gone out.
+    pub(crate) fn of(wire: Wire) -> Self {
+        Self { wire, is_new: false, refused: 0 }
+    }
+
+    /// The same once it has `failed` on `link`.
+    pub(super) fn after(&mut self, failed: &mut Unanswered, link: &Link) {
+        self.is_new |= failed.unsent.is_none();
+        self.refused += usize::from(failed.is_unprocessed);
+        if self.refused > 1 {
+            // Its limit, which the first refusal can be for, was heard before that.
+            link.leave();
+        }
+        failed.is_unprocessed &= self.refused < MOST_REFUSED;
+    }
+
     /// Whether one without TLS that an earlier client has left will do.
     pub(crate) fn takes_kept(self) -> bool {
         self.wire == Wire::Http1 && !self.is_new
@@ -37,11 +56,29 @@ impl Need {
 /// A request that got no answer.
 pub(crate) struct Unanswered {
     pub(crate) error: Box<dyn Error + Send + Sync>,
-    /// The request itself, where nothing of it was sent.
+    /// The request itself, where nothing of it was sent, or where all of it may be sent again.
     pub(crate) unsent: Option<Request<Tapped>>,
     /// Nothing of an answer has come, and what comes on another connection would be the same.
     pub(crate) is_unheard: bool,
+    /// The origin says that it has not begun with it.
+    pub(crate) is_unprocessed: bool,
 }
+
+impl Unanswered {
+    /// That no connection can take.
+    pub(crate) fn before(request: Request<Tapped>, error: Box<dyn Error + Send + Sync>) -> Self {
+        Self { error, unsent: Some(request), is_unheard: true, is_unprocessed: false }
+    }
+
+    /// As the library tells of it in HTTP/1.
+    pub(crate) fn of(mut error: TrySendError<Request<Tapped>>, is_unheard: bool) -> Self {
+        let unsent = error.take_message();
+        Self { unsent, error: error.into_error().into(), is_unheard, is_unprocessed: false }
+    }
+}
+
+/// How often a request goes out that no origin begins with.
+const MOST_REFUSED: usize = 8;
 
 impl Service {
     /// The request for another connection, where it may go out on one; else the error. `copy` is its head, where that
@@ -56,7 +93,7 @@ impl Service {
         let was_closed = failed.is_unheard && failure::is_end(&*failed.error);
         match (failed.unsent, copy) {
             // The origin closed an idle connection before any byte of this request went out.
-            (Some(unsent), _) if reused => Ok(unsent),
+            (Some(unsent), _) if reused || failed.is_unprocessed => Ok(unsent),
             (None, Some(head)) if was_closed => {
                 let body = Tapped::new(Received::None.into(), exchange, Side::Request, &self.heads);
                 Ok(Request::from_parts(*head, body))

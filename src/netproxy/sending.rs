@@ -17,14 +17,14 @@ use super::outgoing::strip;
 ///
 /// # Errors
 /// When the stream has ended before, by a reset or with its connection.
-pub(super) async fn give<B>(mut body: B, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error>
+pub(super) async fn give<B>(body: &mut B, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error>
 where
     B: Body<Data = Bytes, Error = NetproxyError> + Unpin,
 {
     loop {
         let next = poll_fn(|cx| match stream.poll_reset(cx) {
             Poll::Ready(reset) => Poll::Ready(Err(reset.map_or_else(|error| error, Into::into))),
-            Poll::Pending => Pin::new(&mut body).poll_frame(cx).map(Ok),
+            Poll::Pending => Pin::new(&mut *body).poll_frame(cx).map(Ok),
         });
         let frame = match next.await? {
             None => return stream.send_data(Bytes::new(), true),

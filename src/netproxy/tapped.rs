@@ -33,6 +33,8 @@ pub(crate) struct Tapped {
     trailers: Option<Box<Trailers>>,
     /// Why it broke off: told when what came before is on its way.
     broken: Option<NetproxyError>,
+    /// What of it has passed before, and does once more.
+    again: Option<Bytes>,
 }
 
 impl Tapped {
@@ -49,6 +51,7 @@ impl Tapped {
             is_left: None,
             trailers: None,
             broken: None,
+            again: None,
         };
         tapped.finish_at_end();
         tapped
@@ -62,6 +65,24 @@ impl Tapped {
     /// What stands behind it is judged.
     pub(crate) fn with_trailers(self, trailers: Option<Box<Trailers>>) -> Self {
         Self { trailers, ..self }
+    }
+
+    /// A request's body from its beginning, for another connection; none where that is not known any more.
+    pub(crate) fn unspent(self) -> Option<Self> {
+        let again = self.exchange.passed().filter(|_| self.broken.is_none())?;
+        Some(Self { again: Some(again), ..self })
+    }
+
+    /// What passes once more, or the end of what had one before.
+    fn once_more(&mut self) -> Option<Option<Bytes>> {
+        match self.again.as_mut()? {
+            again if !again.is_empty() => Some(Some(std::mem::take(again))),
+            _ => self.finished.then_some(None),
+        }
+    }
+
+    fn holds(&self) -> usize {
+        self.again.as_ref().map_or(0, Bytes::len)
     }
 
     /// Notes that the body broke off. It is told with the next poll, for the library drops what it has
@@ -113,6 +134,9 @@ impl Body for Tapped {
     ) -> Poll<Option<Result<Frame<Bytes>, NetproxyError>>> {
         if let Some(error) = self.broken.take() {
             return Poll::Ready(Some(Err(error)));
+        }
+        if let Some(again) = self.once_more() {
+            return Poll::Ready(again.map(|data| Ok(Frame::data(data))));
         }
         ready!(self.exchange.egress.scribe.poll_ready(cx))?;
         let blame = match self.side {
@@ -166,10 +190,15 @@ impl Body for Tapped {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.holds() == 0 && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let rest = self.body.size_hint();
+        match (self.holds() as u64, rest.exact()) {
+            (0, _) => rest,
+            (held, Some(rest)) => SizeHint::with_exact(held + rest),
+            (_, None) => SizeHint::default(),
+        }
     }
 }

@@ -72,6 +72,16 @@ impl Copy {
         Ok(())
     }
 
+    /// All that has passed, where it is here.
+    pub(super) fn passed(&self) -> Option<Bytes> {
+        match &self.stored {
+            _ if self.trailers.is_some() => None,
+            Stored::None => Some(Bytes::new()),
+            Stored::Here { bytes, .. } => Some(Bytes::copy_from_slice(bytes)),
+            Stored::Reel(_) => None,
+        }
+    }
+
     /// Bytes that wait here.
     pub(super) fn waiting(&self) -> usize {
         match &self.stored {
@@ -80,13 +90,13 @@ impl Copy {
         }
     }
 
-    /// Adds to `members` what the entry says of the body, unless there is none.
+    /// Adds to `members` what the entry says of the body, unless nothing of one has passed; whether it does.
     pub(super) fn describe(
         &mut self,
         redactor: &Redactor,
         desk: &mut Desk,
         members: &mut Members,
-    ) -> Result<(), TraceError> {
+    ) -> Result<bool, TraceError> {
         let mut marks = Value::Object(Map::new());
         if let Some(sighted) = &self.sighted {
             sighted.describe(redactor, &mut marks);
@@ -98,18 +108,18 @@ impl Copy {
             !is_private && !names_credentials.get()
         };
         let mut body = match &mut self.stored {
-            Stored::None => return Ok(()),
+            Stored::None => return Ok(false),
             Stored::Here { bytes, held } => {
                 let body = desk.small_body(bytes, std::mem::take(held), may_stand)?;
                 let is_marked = !self.whole || marks.as_object().is_some_and(|marks| !marks.is_empty());
                 if !is_marked && members.write_if("body", |out| body.write_text(out)) {
-                    return Ok(());
+                    return Ok(true);
                 }
                 body.into()
             }
             Stored::Reel(reel) => match reel.take() {
                 Some(reel) => desk.finish_body(reel, may_stand)?,
-                None => return Ok(()),
+                None => return Ok(false),
             },
         };
         if let (Value::Object(body), Value::Object(marks)) = (&mut body, marks) {
@@ -122,6 +132,6 @@ impl Copy {
             body["whole"] = false.into();
         }
         members.value("body", &body);
-        Ok(())
+        Ok(true)
     }
 }

@@ -33,7 +33,10 @@ impl Progress {
         if let Some(trailers) = &self.request.trailers {
             args.write("trailers", |out| _ = trailers.write(redactor, out));
         }
-        self.request.describe(redactor, desk, args)?;
+        if !self.request.describe(redactor, desk, args)? && !self.request.whole {
+            // It had one, of which nothing was taken.
+            args.value("body", &json!({"size": 0, "whole": false}));
+        }
         let is_hidden = self.come_of_it(redactor, result);
         if kept.replayable
             && is_hidden

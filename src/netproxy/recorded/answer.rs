@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, response};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, Response, StatusCode, response};
 use http_body::{Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
 use serde_json::Value;
@@ -23,11 +23,10 @@ use super::super::informational::Informational;
 use super::super::reader::{LOOK_AGAIN, Reader};
 use super::super::spelling::respell;
 use super::Blobs;
-use super::exchanges::{RecordedExchange, pairs};
+use super::exchanges::{RecordedExchange, fields};
 use super::gate::Gate;
 use super::pieces::{Piece, pieces};
 use super::playback::{APART, Pause};
-use crate::trace::unhex;
 
 /// The most that is read of a body at once.
 const PIECE: usize = 64 * 1024;
@@ -61,6 +60,8 @@ pub(crate) struct RecordedBody {
     /// Bytes that were given.
     given: u64,
     is_empty: bool,
+    /// Its end comes by itself, in HTTP/2: a piece of no bytes.
+    ends_apart: bool,
     /// A piece has just been given: it is read before the next comes.
     pause: Option<Pause>,
     /// Who reads it.
@@ -73,18 +74,6 @@ pub(crate) struct RecordedBody {
 }
 
 impl RecordedExchange {
-    /// Whether the origin began to answer before all of the request had come.
-    pub(super) fn is_early(&self) -> bool {
-        let is_cut = self.body.get("whole").is_some_and(|whole| whole == false);
-        let segments =
-            self.result.get("segments").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let is = |segment: &&Value, way: &str| segment.get(0).is_some_and(|one| one == way);
-        // A head alone may be that of an answer to all of it.
-        let bodies = segments.iter().filter(|segment| segment.get(1).is_some_and(|bytes| bytes != 0));
-        let has_turned = bodies.skip_while(|segment| is(segment, "up")).any(|segment| is(&segment, "up"));
-        self.result.get("status").is_some() && (is_cut || has_turned)
-    }
-
     /// The answer to a request by `method`.
     pub(super) fn answer(&self, method: &Method, blobs: &Blobs, is_paced: bool) -> Answer {
         let error = self.failure();
@@ -139,7 +128,11 @@ impl RecordedExchange {
     }
 
     fn is_http_2(&self) -> bool {
-        self.result.get("tls").and_then(|tls| tls.get("alpn")).is_some_and(|alpn| alpn == "h2")
+        match self.result.get("tls") {
+            Some(tls) => tls.get("alpn").is_some_and(|alpn| alpn == "h2"),
+            // In cleartext the origin is spoken to as the client speaks.
+            None => self.version.as_deref() == Some("HTTP/2.0"),
+        }
     }
 
     /// What it failed with.
@@ -207,26 +200,34 @@ impl RecordedExchange {
             }
         };
         let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        // The chunks say where the body ends, whatever the other says (RFC 9112 section 6.3).
+        let length = length.filter(|_| !head.headers.contains_key(TRANSFER_ENCODING));
         let ends_with_head = *method == Method::HEAD
             || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
             || head.status.is_informational();
         let failure = self.failure();
+        let size = body.and_then(|body| body.get("size"));
+        let ends_apart = self.is_http_2() && size.is_some_and(|size| size == 0);
         let is_empty = content.is_none()
+            && !ends_apart
             && trailers.is_none()
             && failure.is_none()
             && (ends_with_head || length == Some(0) || (self.is_http_2() && length.is_none()));
-        let is_endless = Failure::recorded(&self.result).is_some_and(is_ours);
+        let is_ours = Failure::recorded(&self.result).is_some_and(is_ours);
+        // Where all of it was there, the rest of the request was what failed.
+        let is_endless = is_ours && body.is_none_or(|body| body.get("whole").is_some());
         Ok(RecordedBody {
             content,
             pieces: pieces(self.result.get("segments"), blobs)?,
             piece: None,
             gate: None,
             trailers,
-            broken: failure.filter(|_| !is_endless),
+            broken: failure.filter(|_| !is_ours),
             is_endless,
             length,
             given: 0,
             is_empty,
+            ends_apart,
             pause: None,
             reader: Reader::default(),
             asked: delays::now().saturating_sub(self.first_byte()),
@@ -249,21 +250,6 @@ pub(super) fn unreadable(entry: u64, error: &std::io::Error) -> NetproxyError {
     NetproxyError::NotRecorded { what: format!("it that can be read: entry {entry}: {error}") }
 }
 
-fn fields(list: Option<&Value>) -> HeaderMap {
-    let mut fields = HeaderMap::new();
-    let exact = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default().iter().map(|pair| {
-        let bytes = pair.get(1).and_then(|value| value.get("hex")).and_then(Value::as_str).and_then(unhex);
-        Some((pair.get(0)?.as_str()?.to_owned(), bytes?))
-    });
-    let plain = pairs(list).into_iter().map(|(name, value)| (name, value.into_bytes()));
-    for (name, value) in plain.chain(exact.flatten()) {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(&value)) {
-            fields.append(name, value);
-        }
-    }
-    fields
-}
-
 impl RecordedBody {
     /// What its pieces wait for.
     pub(super) fn read_by(self, reader: Reader) -> Self {
@@ -284,6 +270,10 @@ impl RecordedBody {
             // The library writes what it has when nothing more is there.
             ready!(pause.as_mut().poll(cx));
             self.pause = None;
+        }
+        if std::mem::take(&mut self.ends_apart) {
+            self.is_empty = self.broken.is_none() && self.trailers.is_none() && !self.is_endless;
+            return Poll::Ready(Some(Ok(Frame::data(Bytes::new()))));
         }
         if let Some(bytes) = ready!(self.poll_piece(cx)) {
             return Poll::Ready(Some(bytes.map(Frame::data)));
@@ -376,7 +366,7 @@ impl RecordedBody {
     pub(crate) fn is_end_stream(&self) -> bool {
         // Who knows the length does not ask for the end.
         let is_whole = self.length == Some(self.given) && self.broken.is_none() && self.trailers.is_none();
-        self.is_empty || (is_whole && !self.is_endless)
+        self.is_empty || (is_whole && !self.is_endless && !self.ends_apart)
     }
 
     pub(crate) fn size_hint(&self) -> SizeHint {

@@ -3,16 +3,19 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::super::error::Blame;
+use super::super::failure::Failure;
 use super::Blobs;
 use super::closest::closest;
 use super::entry::Entry;
 use super::normal;
 use super::shelf::{Shelf, Taker};
-use crate::trace::hex;
 use crate::trace::redact::Redactor;
+use crate::trace::{hex, unhex};
 
 /// So much of a body is read to compare it without what changes from call to call.
 pub(super) const MOST: usize = 1 << 20;
@@ -84,10 +87,28 @@ pub(super) fn pairs(list: Option<&Value>) -> Vec<(String, String)> {
     list.iter().filter_map(pair).collect()
 }
 
+/// The same as fields.
+pub(super) fn fields(list: Option<&Value>) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    let exact = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default().iter().map(|pair| {
+        let bytes = pair.get(1).and_then(|value| value.get("hex")).and_then(Value::as_str).and_then(unhex);
+        Some((pair.get(0)?.as_str()?.to_owned(), bytes?))
+    });
+    let plain = pairs(list).into_iter().map(|(name, value)| (name, value.into_bytes()));
+    for (name, value) in plain.chain(exact.flatten()) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(&value)) {
+            fields.append(name, value);
+        }
+    }
+    fields
+}
+
 /// One recorded exchange.
 pub(crate) struct RecordedExchange {
     pub(super) entry: u64,
     pub(super) asked: Asked,
+    /// The client's version of HTTP.
+    pub(super) version: Option<String>,
     /// The request's body, and what came of it, as the entry has them.
     pub(super) body: Value,
     pub(super) result: Value,
@@ -101,6 +122,7 @@ impl RecordedExchange {
         Some(Self {
             entry: entry.number,
             asked: Asked::of(entry)?,
+            version: entry.text("version").map(str::to_owned),
             body: entry.args.get("body").cloned().unwrap_or_default(),
             result: entry.result.clone(),
             normal: OnceLock::new(),
@@ -114,9 +136,34 @@ impl RecordedExchange {
     }
 
     /// Bytes of its request, where not all of it was taken.
-    pub(super) fn cut(&self) -> Option<u64> {
+    fn cut(&self) -> Option<u64> {
         let is_cut = self.body.get("whole").is_some_and(|whole| whole == false);
         self.body.get("size").and_then(Value::as_u64).filter(|_| is_cut)
+    }
+
+    /// Whether what came of it came before all of the request.
+    fn is_early(&self) -> bool {
+        let segments =
+            self.result.get("segments").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let is = |segment: &&Value, way: &str| segment.get(0).is_some_and(|one| one == way);
+        // A head alone may be that of an answer to all of it.
+        let bodies = segments.iter().filter(|segment| segment.get(1).is_some_and(|bytes| bytes != 0));
+        let has_turned = bodies.skip_while(|segment| is(segment, "up")).any(|segment| is(&segment, "up"));
+        self.cut().is_some() || (self.is_answered() && has_turned)
+    }
+
+    /// So much of its request is taken, where its end is not waited for.
+    pub(super) fn most(&self) -> Option<u64> {
+        self.cut().filter(|_| !self.is_broken_off())
+    }
+
+    /// Whether the client broke its request off: that happens again by itself.
+    pub(super) fn is_broken_off(&self) -> bool {
+        Failure::recorded(&self.result).is_some_and(|failure| failure.blame() == Blame::Agent)
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.result.get("status").is_some()
     }
 
     fn normal(&self, blobs: &Blobs) -> &str {
@@ -202,13 +249,21 @@ impl Exchanges {
         let mut shelf = self.lock();
         for (taker, tier) in [(Taker::Same(proc), 0), (Taker::Any, 2)] {
             let early = |other: &RecordedExchange| other.is_early() && other.asked.url == asked.url;
-            let same = |other: &RecordedExchange| early(other) && other.asked.headers == asked.headers;
+            // A failure stands for the one that came next, and not for one that its origin answered before.
+            let mut has_other = false;
+            let same = |other: &RecordedExchange| {
+                let is_same = other.asked.url == asked.url && other.asked.headers == asked.headers;
+                let is_next = !has_other;
+                has_other |= is_same;
+                is_same && other.is_early() && (other.is_answered() || is_next)
+            };
             if let Some(exchange) = shelf.take(&place, taker, same) {
                 return Some(Matched { exchange, tier, is_exact: true });
             }
             let headers = normal::headers(&asked.headers);
-            let alike =
-                |other: &RecordedExchange| early(other) && normal::headers(&other.asked.headers) == headers;
+            let alike = |other: &RecordedExchange| {
+                early(other) && other.is_answered() && normal::headers(&other.asked.headers) == headers
+            };
             if let Some(exchange) = shelf.take(&place, taker, alike) {
                 return Some(Matched { exchange, tier: tier.max(1), is_exact: false });
             }
@@ -219,7 +274,7 @@ impl Exchanges {
     /// Takes one whose origin could not be reached, so that nothing of its body was read.
     pub(super) fn take_unsent(&self, asked: &Asked, proc: Option<&str>) -> Option<Matched> {
         let place = asked.place();
-        let unsent = |other: &RecordedExchange| other.result.get("status").is_none();
+        let unsent = |other: &RecordedExchange| !other.is_answered();
         let mut shelf = self.lock();
         let same = shelf.take(&place, Taker::Same(proc), unsent).map(|exchange| (exchange, 0));
         let (exchange, tier) = same.or_else(|| Some((shelf.take(&place, Taker::Any, unsent)?, 2)))?;

@@ -1,5 +1,6 @@
 //! One judged request that the recording answers.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -60,8 +61,11 @@ impl Service {
         if treatment.filled().is_some() {
             exchange.set_secrets(treatment.fill(&mut head.headers.clone()));
         }
+        let trailers = Trailers::of(&self.egress, &head, origins, proc);
+        let mut body =
+            Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         let mut slot = self.link.lock().await;
-        let need = Need { wire: Wire::of(head.version), is_new: false };
+        let need = Need::of(Wire::of(head.version));
         let mut link = match self.link_to(slot.take(), origins, exchange, need).await {
             Ok(link) => link,
             Err(error) => {
@@ -73,18 +77,21 @@ impl Service {
         *slot = link.share();
         drop(slot);
         let flow = self.flow(&link);
-        let trailers = Trailers::of(&self.egress, &head, origins, proc);
-        let body =
-            Tapped::new(treatment.body(body), exchange, Side::Request, &self.heads).with_trailers(trailers);
         if let Some(matched) = recording.exchanges.take_early(&exchange.asked(None), proc) {
             exchange.set_matched(&matched);
+            if matched.exchange.is_broken_off()
+                && !matched.exchange.is_answered()
+                && let Err(error) = take(&mut body).await
+            {
+                return Err(treatment.refusal().or_else(|| exchange.refusal()).unwrap_or(error));
+            }
             let gate = Arc::new(Gate::default());
-            let (most, passing) = (matched.exchange.cut(), Arc::clone(&gate));
+            let (most, passing) = (matched.exchange.most(), Arc::clone(&gate));
             tokio::spawn(async move { pass(body, most, &passing).await });
             let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
             return self.answer_from(recording, &matched, &head, switch, exchange, Some(gate)).await;
         }
-        let taken = match take(body).await {
+        let taken = match take(&mut body).await {
             Ok(taken) => taken,
             Err(error) => return Err(treatment.refusal().or_else(|| exchange.refusal()).unwrap_or(error)),
         };
@@ -95,8 +102,7 @@ impl Service {
             if let Some(closest) = recording.exchanges.closest(&asked, content, proc, redactor) {
                 exchange.set_closest(closest);
             }
-            let what = format!("{} {}", asked.method, asked.url);
-            return Err(NetproxyError::NotRecorded { what });
+            return Err(NetproxyError::NotRecorded { what: format!("{} {}", asked.method, asked.url) });
         };
         exchange.set_matched(&matched);
         let switch = self.switch(upgrade, flow, &origins[0].grant, &treatment);
@@ -125,7 +131,12 @@ impl Service {
             delays::long(recorded.first_byte()).await;
         }
         match recorded.answer(&head.method, recording.blobs(), recording.is_paced()) {
-            Answer::Failed(error) => Err(error),
+            Answer::Failed(error) => {
+                if let Some(gate) = gate {
+                    poll_fn(|cx| gate.poll(u64::MAX, cx)).await;
+                }
+                Err(error)
+            }
             Answer::Silence => {
                 self.heads.reader().leaves(LOOK_AGAIN).await;
                 Err(NetproxyError::Abandoned)
@@ -164,7 +175,7 @@ async fn pass(mut body: Tapped, most: Option<u64>, gate: &Gate) {
 }
 
 /// Takes a whole body, which is recorded as it passes.
-async fn take(mut body: Tapped) -> Result<Taken, NetproxyError> {
+async fn take(body: &mut Tapped) -> Result<Taken, NetproxyError> {
     let mut taken = Taken { digest: None, content: Some(Vec::new()) };
     let mut hash = Sha256::new();
     let mut any = false;

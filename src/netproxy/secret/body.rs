@@ -18,7 +18,7 @@ use super::coding::Decoder;
 use super::mask::Mask;
 use super::messages::{self, Messages};
 use super::place::Place;
-use super::unpacked::{Found, Unpacked};
+use super::unpacked::{Found, Opened, Unpacked};
 use super::watch::Watch;
 
 /// What is searched at once: what comes in small pieces is searched together, for the end of what came before is
@@ -52,6 +52,7 @@ pub(crate) struct Watched {
 pub(crate) struct Masked {
     body: Received,
     decoder: Decoder,
+    _opened: Option<Opened>,
     /// Decoded, and not searched yet.
     plain: Plain,
     /// For so many turns no more has come of it than this.
@@ -109,13 +110,19 @@ impl Passing {
         Self::Watched(Box::new(Watched { body, watch, unpacked, alarm }))
     }
 
-    /// A response's body from `place`, behind these fields.
-    pub(crate) fn masked(body: Received, headers: &HeaderMap, decoder: Decoder, place: &Arc<Place>) -> Self {
+    /// A response's body from `place`, behind these fields; `decoder` is counted.
+    pub(crate) fn masked(
+        body: Received,
+        headers: &HeaderMap,
+        (decoder, opened): (Decoder, Option<Opened>),
+        place: &Arc<Place>,
+    ) -> Self {
         let (mask, messages) = (place.mask_bytes(), Messages::of_body(headers));
         let (place, after, plain) = (Arc::clone(place), VecDeque::new(), Plain::default());
         Self::Masked(Box::new(Masked {
             body,
             decoder,
+            _opened: opened,
             plain,
             let_come: (0, 0),
             mask,

@@ -118,6 +118,11 @@ impl Decoder {
         self.layer.is_none()
     }
 
+    /// Whether it holds megabytes of what it has undone. Those of gzip and deflate hold 32 KiB (RFC 1951 section 3.2).
+    pub(super) fn has_window(&self) -> bool {
+        matches!(self.layer, Some(Layer::Brotli(_) | Layer::Zstd(_)))
+    }
+
     /// Whether nothing that was taken waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && !self.goes_on

@@ -36,6 +36,7 @@ pub(crate) use self::opaque::{Lookout, Masking, Watching};
 pub(crate) use self::place::Place;
 
 use self::placeholder::Placeholder;
+use self::unpacked::Opened;
 use self::watch::{Marks, Watch, find};
 use super::authority::Host;
 use super::error::NetproxyError;
@@ -166,6 +167,19 @@ impl Secrets {
         };
         let marks = all.iter().enumerate().flat_map(core).collect();
         Ok(Self { all, places, marks, unpacked: unpacked::Count::default() })
+    }
+
+    /// A place among the bodies that are unpacked now, for what `decoder` holds.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn unpacks(&self, decoder: &Decoder) -> Result<Option<Opened>, NetproxyError> {
+        if !decoder.has_window() {
+            return Ok(None);
+        }
+        let reason = || "so many packed bodies are searched for values already".to_owned();
+        let opened = self.unpacked.open();
+        opened.map(Some).ok_or_else(|| NetproxyError::Unsearchable { reason: reason() })
     }
 
     /// What the command gets: names of variables, and placeholders.

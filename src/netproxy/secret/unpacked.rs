@@ -15,7 +15,7 @@ const ALWAYS: u64 = 8 << 20;
 /// How many times as long as it came it may be beyond that: no coding packs what people write so well.
 const TIMES: u64 = 100;
 
-/// Bodies that are unpacked at once: each may hold a window of 16 MiB (RFC 7932 section 9.1).
+/// Bodies that are unpacked at once, of both directions: each may hold a window of 16 MiB (RFC 7932 section 9.1).
 const MOST: usize = 32;
 
 /// Counts those of one run.
@@ -23,11 +23,11 @@ const MOST: usize = 32;
 pub(super) struct Count(Arc<AtomicUsize>);
 
 /// One of them.
-struct Opened(Count);
+pub(crate) struct Opened(Count);
 
 impl Count {
     /// None where there are too many.
-    fn open(&self) -> Option<Opened> {
+    pub(super) fn open(&self) -> Option<Opened> {
         let add = |open: usize| (open < MOST).then_some(open + 1);
         let counted = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         counted.ok().map(|_| Opened(self.clone()))
@@ -99,5 +99,25 @@ impl Unpacked {
                 return Found::Bomb;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_are_unpacked_and_no_more() {
+        let secrets = super::super::Secrets::default();
+        let decoder = |coding: &'static str| {
+            let coded = http::header::HeaderValue::from_static(coding);
+            Decoder::of(&HeaderMap::from_iter([(http::header::CONTENT_ENCODING, coded)])).unwrap()
+        };
+        let mut open: Vec<_> =
+            (0..MOST).map(|_| secrets.unpacks(&decoder("br")).ok().flatten().unwrap()).collect();
+        assert!(secrets.unpacks(&decoder("zstd")).is_err() && secrets.unpacked.open().is_none());
+        assert!(secrets.unpacks(&decoder("gzip")).is_ok_and(|opened| opened.is_none()));
+        open.pop();
+        assert!(secrets.unpacks(&decoder("zstd")).is_ok_and(|opened| opened.is_some()));
     }
 }

@@ -1,5 +1,6 @@
 //! The whole proxy against real clients, with a fake outside: only loopback is contacted.
 
+mod cut;
 mod damaged;
 mod dialling;
 mod differential;
@@ -12,6 +13,7 @@ mod http;
 mod informational;
 mod kept;
 mod known;
+mod leaving;
 mod many;
 mod names;
 mod origin;
