@@ -58,6 +58,7 @@ mod remembered;
 mod rename;
 mod reopen;
 mod request;
+mod settled;
 mod setup;
 mod skip;
 pub mod sockaddr;

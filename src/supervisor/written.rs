@@ -2,10 +2,10 @@
 //! at its last close, when it is renamed, and at the end of the run (inotify(7)).
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use serde_json::Value;
 use super::content::{Content, Identity};
 use super::digest::{self, Digests};
 use super::mutate::status_of;
+use super::settled::{Settled, made_readable};
 use super::view::{Found, Place, View, own_path};
 use crate::policy::FileId;
 use crate::sys::refused::Refused;
@@ -36,21 +37,6 @@ struct Written {
     recorded: Option<Content>,
     id: FileId,
     shareable: bool,
-}
-
-/// A file whose content was recorded, by device and inode.
-#[derive(Debug)]
-struct Settled {
-    path: PathBuf,
-    proc: String,
-    rule: String,
-    content: Content,
-    /// The file when that was so. Its time of change is none that a program can set back (utimensat(2)).
-    was: Identity,
-    /// It was open for reading too, so that memory may share it: stores leave no trace in its time.
-    shareable: bool,
-    /// O_PATH, where its name was taken away while it had others.
-    held: Option<nix::Result<OwnedFd>>,
 }
 
 /// Longest time that the run is kept waiting for the digests of closed files, and the longest that
@@ -230,7 +216,11 @@ impl WrittenFiles {
         for written in self.open.values() {
             note(written, &mut self.settled);
         }
-        self.open.clear();
+        for (_, Written { id, file, .. }) in self.open.drain() {
+            if let Some(settled) = self.settled.get_mut(&id) {
+                settled.held = Some(Ok(file));
+            }
+        }
         recorded?;
         for (_, mut written) in self.unreadable.drain() {
             record(&mut written, digests, recorder, false)?;
@@ -242,22 +232,7 @@ impl WrittenFiles {
     /// mapping that outlived the descriptor, a second descriptor) is recorded as unobserved.
     fn sweep(&mut self, view: &View, digests: &mut Digests, recorder: &Recorder) -> Result<(), TraceError> {
         for (id, settled) in self.settled.drain() {
-            let content = match settled.file(view) {
-                // Deleted since.
-                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => continue,
-                Err(errno) => Err(errno.into()),
-                Ok(file) => {
-                    let Ok(status) = fstat(&file) else { continue };
-                    let replaced = FileId { dev: status.st_dev, ino: status.st_ino } != id;
-                    if replaced || (Identity::of(&status) == settled.was && !settled.shareable) {
-                        continue;
-                    }
-                    let path = own_path(file.as_fd());
-                    let opened = File::open(&path)
-                        .or_else(|_| made_readable(&path, || File::open(&path)).and_then(|opened| opened));
-                    opened.and_then(|file| digests.anew(file.as_fd()))
-                }
-            };
+            let Some(content) = settled.look(id, view, digests) else { continue };
             if content.as_ref().is_ok_and(|content| *content == settled.content) {
                 continue;
             }
@@ -284,21 +259,6 @@ impl WrittenFiles {
             self.open.remove(&watch);
             // Gone already when the file was deleted.
             let _ = self.inotify.rm_watch(watch);
-        }
-    }
-}
-
-impl Settled {
-    /// The file by O_PATH, or what is at its path by now.
-    fn file(&self, view: &View) -> nix::Result<OwnedFd> {
-        if let Some(held) = &self.held {
-            return held.as_ref().map_err(|errno| *errno)?.try_clone().map_err(|_| Errno::EMFILE);
-        }
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        // Its root is the host's again, unless it was written inside alone.
-        match view.is_diverted(&self.path) {
-            true => view.open(self.path.as_os_str().as_encoded_bytes(), flags, Mode::empty()),
-            false => nix::fcntl::open(&self.path, flags, Mode::empty()),
         }
     }
 }
@@ -387,13 +347,4 @@ fn holds_times(file: &File, size: u64) -> bool {
         || starts.iter().any(|start| head.starts_with(start))
         || head.get(2..8) == Some(b"\r\n\0\0\0\0")
         || head.get(257..262) == Some(b"ustar")
-}
-
-/// Has the owner read the file for as long as `work` lasts; fails where it is somebody else's.
-fn made_readable<T>(path: &str, work: impl FnOnce() -> T) -> io::Result<T> {
-    let former = std::fs::metadata(path)?.permissions();
-    std::fs::set_permissions(path, Permissions::from_mode(former.mode() | 0o400))?;
-    let done = work();
-    std::fs::set_permissions(path, former)?;
-    Ok(done)
 }

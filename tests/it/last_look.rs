@@ -45,7 +45,8 @@ def mapped(name):
         memory = mmap.mmap(file.fileno(), 0)
     with open(name, 'r+b') as file: file.write(b'H')
     return memory
-maps = [mapped('out/' + name) for name in ('mode', 'link', 'over')]
+os.makedirs('out/closed/more')
+maps = [mapped('out/' + name) for name in ('mode', 'link', 'over', 'closed/more/way')]
 late = os.open('out/late', os.O_CREAT | os.O_WRONLY); os.write(late, b'harmless..')
 with open('out/late', 'r+b') as file: file.write(b'H')
 for number in range(1200):
@@ -56,10 +57,11 @@ os.link('out/over', 'out/under'); os.rename('out/many/1', 'out/over')
 times = os.fstat(late)
 os.pwrite(late, b'EVIL', 0)
 os.utime('out/late', ns=(times.st_atime_ns, times.st_mtime_ns))
-for memory in maps: memory[:4] = b'EVIL'",
+for memory in maps: memory[:4] = b'EVIL'
+os.chmod('out/closed/more', 0); os.chmod('out/closed', 0)",
         );
         let writes = ran.exits(0).of("fs.write");
-        for name in ["mode", "link", "over", "late"] {
+        for name in ["mode", "link", "over", "late", "closed/more/way"] {
             let is_last = |entry: &&&serde_json::Value| {
                 entry["args"]["path"].as_str().is_some_and(|path| path.ends_with(&format!("out/{name}")))
                     && entry["args"]["unobserved"] == true
@@ -68,7 +70,14 @@ for memory in maps: memory[:4] = b'EVIL'",
             assert_eq!(last["args"]["sha256"], *sha256("EVILless.."), "{last}");
         }
         let unobserved = writes.iter().filter(|entry| entry["args"].get("unobserved").is_some());
-        assert_eq!(unobserved.count(), 4, "{ran}");
+        assert_eq!(unobserved.count(), 5, "{ran}");
+        // As the run left them.
+        for name in ["out/closed", "out/closed/more"] {
+            let status = std::fs::metadata(sandbox.path(name)).expect("there");
+            assert_eq!(status.permissions().mode() & 0o777, 0, "{name}");
+            std::fs::set_permissions(sandbox.path(name), std::fs::Permissions::from_mode(0o755))
+                .expect("chmod");
+        }
     });
 }
 
