@@ -157,7 +157,8 @@ impl Recording {
             tapes.lasted(at.saturating_sub(Duration::from_nanos(self.clock.realtime_ns)));
             let said = |name: &str| entry.get(name).and_then(Value::as_str);
             if said("kind") != Some("meta") {
-                tapes.steps += entry.get("count").and_then(Value::as_u64).unwrap_or(1);
+                let more = entry.get("count").and_then(Value::as_u64).unwrap_or(1);
+                tapes.steps = tapes.steps.saturating_add(more);
             }
             if let (Some(OUTSIDE_SIGNAL), Some(Value::Object(args))) = (said("op"), entry.get("args")) {
                 tapes.signals.extend(OutsideSignal::of(args));

@@ -232,13 +232,14 @@ impl Course {
     pub(super) fn turn_to_tell(&self, process: &str, index: u64) -> Option<usize> {
         let turns = self.telling.get(process)?.iter();
         let mut begun = turns.take_while(|(_, first, _)| *first <= index);
-        begun.find(|(_, first, count)| index < *first + *count).map(|(turn, ..)| *turn)
+        begun.find(|(_, first, count)| index < first.saturating_add(*count)).map(|(turn, ..)| *turn)
     }
 
     /// A process has written to what another one reads.
     pub(super) fn told(&mut self, process: &str, index: u64) {
         let Some(turns) = self.telling.get_mut(process) else { return };
-        let is_over = |(_, first, count): &&(usize, u64, u64)| index + 1 >= *first + *count;
+        let is_over =
+            |(_, first, count): &&(usize, u64, u64)| index.saturating_add(1) >= first.saturating_add(*count);
         let over: Vec<_> = turns.iter().take_while(is_over).map(|(turn, ..)| *turn).collect();
         turns.drain(..over.len());
         self.pass(over);
