@@ -37,6 +37,8 @@ struct Written {
     recorded: Option<Content>,
     id: FileId,
     shareable: bool,
+    /// The name at `path` was taken away while it had others.
+    is_elsewhere: bool,
 }
 
 /// Longest time that the run is kept waiting for the digests of closed files, and the longest that
@@ -107,6 +109,7 @@ impl WrittenFiles {
             recorded: None,
             id,
             shareable,
+            is_elsewhere: false,
         };
         if watch == Err(Errno::EACCES) {
             self.unreadable.insert(id, written);
@@ -116,6 +119,7 @@ impl WrittenFiles {
         // The same inode gives the same watch: what was recorded of it stays known.
         if let Some(former) = self.open.remove(&watch) {
             written.shareable |= former.shareable;
+            // Its path is the one by which it was opened now.
             written.reader = written.reader.or(former.reader);
             written.recorded = former.recorded;
         }
@@ -154,17 +158,29 @@ impl WrittenFiles {
 
     /// The file at `place` is about to lose that name: what was written may have others.
     pub(super) fn loses_name(&mut self, place: &Place) {
-        /// Files that are held: of one more is told that it was not looked at again.
-        const HELD: usize = 256;
         let Some(status) = status_of(place).filter(|status| status.st_nlink > 1) else { return };
         let id = FileId { dev: status.st_dev, ino: status.st_ino };
-        let is_full = self.settled.values().filter(|settled| settled.held.is_some()).nth(HELD - 1).is_some();
-        let Some(settled) = self.settled.get_mut(&id) else { return };
+        if let Some(written) = self.open.values_mut().find(|written| written.id == id) {
+            written.is_elsewhere = true;
+            return;
+        }
+        if !self.settled.contains_key(&id) {
+            return;
+        }
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        settled.held = Some(match is_full {
-            true => Err(Errno::EMFILE),
-            false => nix::fcntl::openat(&place.directory.file, place.name.as_os_str(), flags, Mode::empty()),
+        self.hold(id, || {
+            nix::fcntl::openat(&place.directory.file, place.name.as_os_str(), flags, Mode::empty())
         });
+    }
+
+    /// Keeps a settled file for the last look, whatever its names are by then.
+    fn hold(&mut self, id: FileId, file: impl FnOnce() -> nix::Result<OwnedFd>) {
+        /// Files that are held: of one more is told that it was not looked at again.
+        const HELD: usize = 256;
+        let is_full = self.settled.values().filter(|settled| settled.held.is_some()).nth(HELD - 1).is_some();
+        if let Some(settled) = self.settled.get_mut(&id) {
+            settled.held = Some(if is_full { Err(Errno::EMFILE) } else { file() });
+        }
     }
 
     /// The files that were closed after writing since the last call, each as it was then.
@@ -256,7 +272,9 @@ impl WrittenFiles {
             .map(|(watch, _)| *watch)
             .collect();
         for watch in settled {
-            self.open.remove(&watch);
+            if let Some(Written { id, file, is_elsewhere: true, .. }) = self.open.remove(&watch) {
+                self.hold(id, || Ok(file));
+            }
             // Gone already when the file was deleted.
             let _ = self.inotify.rm_watch(watch);
         }

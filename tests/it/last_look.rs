@@ -47,6 +47,12 @@ def mapped(name):
     return memory
 os.makedirs('out/closed/more')
 maps = [mapped('out/' + name) for name in ('mode', 'link', 'over', 'closed/more/way')]
+with open('out/before', 'w+b') as file:
+    file.write(b'harmless..'); file.flush()
+    maps.append(mmap.mmap(file.fileno(), 0))
+with open('out/before', 'r+b') as file:
+    os.link('out/before', 'out/behind'); os.unlink('out/before')
+    file.write(b'H')
 late = os.open('out/late', os.O_CREAT | os.O_WRONLY); os.write(late, b'harmless..')
 with open('out/late', 'r+b') as file: file.write(b'H')
 for number in range(1200):
@@ -61,7 +67,7 @@ for memory in maps: memory[:4] = b'EVIL'
 os.chmod('out/closed/more', 0); os.chmod('out/closed', 0)",
         );
         let writes = ran.exits(0).of("fs.write");
-        for name in ["mode", "link", "over", "late", "closed/more/way"] {
+        for name in ["mode", "link", "over", "late", "closed/more/way", "before"] {
             let is_last = |entry: &&&serde_json::Value| {
                 entry["args"]["path"].as_str().is_some_and(|path| path.ends_with(&format!("out/{name}")))
                     && entry["args"]["unobserved"] == true
@@ -70,7 +76,7 @@ os.chmod('out/closed/more', 0); os.chmod('out/closed', 0)",
             assert_eq!(last["args"]["sha256"], *sha256("EVILless.."), "{last}");
         }
         let unobserved = writes.iter().filter(|entry| entry["args"].get("unobserved").is_some());
-        assert_eq!(unobserved.count(), 5, "{ran}");
+        assert_eq!(unobserved.count(), 6, "{ran}");
         // As the run left them.
         for name in ["out/closed", "out/closed/more"] {
             let status = std::fs::metadata(sandbox.path(name)).expect("there");
