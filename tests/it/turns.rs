@@ -78,6 +78,39 @@ fn children_end_in_the_recorded_order() {
     });
 }
 
+/// Children that take a while to end once their pipes are closed; whoever reads these says so before it waits for them.
+const CLOSING: &str = "import os, subprocess, sys\n\
+    def last():\n\
+    \x20   memory = os.memfd_create('memory')\n\
+    \x20   for _ in range(100): os.write(memory, bytes(1 << 20))\n\
+    if len(sys.argv) > 1: last(); sys.exit()\n\
+    start = lambda: subprocess.Popen([sys.executable, 'closing.py', 'last'], stdout=subprocess.PIPE)\n\
+    children = [start() for _ in range(3)]\n\
+    for child in children: child.stdout.read(); print('closed', flush=True); child.wait()\n";
+
+#[test]
+fn a_child_ends_before_its_parent_says_that_its_pipes_are_closed() {
+    if !has("python3") {
+        return skip("children that take a while to end", "there is no python3");
+    }
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: python3\n").file("closing.py", CLOSING);
+        let run = sandbox.run(&["python3", "closing.py"]);
+        let order = order(sandbox).unwrap_or_default();
+        let mut ended = 0;
+        for line in order.lines() {
+            match line.strip_prefix("0 ") {
+                Some(prints) => ended -= prints.parse::<i32>().expect("a number"),
+                None => ended += i32::from(line.ends_with(" end")),
+            }
+            assert!(ended >= 0, "{order} {run:?}");
+        }
+        assert_eq!((run.code, order.matches("end\n").count(), ended), (0, 3, 0), "{order} {run:?}");
+        let replay = sandbox.agentbox(&["replay".as_ref(), "-t".as_ref(), sandbox.trace().as_os_str()]);
+        assert_eq!((replay.code, &replay.stdout), (0, &run.stdout), "{order} {replay:?}");
+    });
+}
+
 #[test]
 fn a_child_that_does_not_end_is_not_waited_for_long() {
     if !has("bash") {

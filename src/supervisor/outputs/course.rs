@@ -4,7 +4,7 @@ mod notice;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use self::notice::Unaware;
@@ -91,6 +91,8 @@ pub struct Course {
     held: Vec<Held>,
     pub(super) tellings: Vec<Telling>,
     ending: Vec<Ending>,
+    /// Processes that were let end, and have not ended yet.
+    let_end: HashSet<String>,
     /// Processes that may not have noticed yet that a child has ended, and since when.
     unaware: HashMap<i32, Unaware>,
     /// When a turn was over last.
@@ -187,6 +189,7 @@ impl Course {
         let told = self.telling.get_mut(process).map(std::mem::take).unwrap_or_default();
         let end = self.ends.remove(process);
         self.ending.retain(|ending| ending.process != process);
+        self.let_end.remove(process);
         self.tellings.retain(|telling| telling.process != process);
         let told = told.into_iter().map(|(turn, ..)| turn);
         self.pass(ahead.into_iter().map(|(turn, _)| turn).chain(told).chain(end));

@@ -15,7 +15,10 @@ impl Supervisor {
     /// A process has ended; `parent`: whose child it was, where that has had others meanwhile.
     pub(in crate::supervisor) fn note_end(&mut self, (process, id): (&str, i32), parent: Option<i32>) {
         if let Some(parent) = parent {
-            self.outputs.lines.end(process);
+            // Whom a signal has ended, it ends now.
+            if !self.outputs.course.is_let_end(process) {
+                self.outputs.lines.end(process);
+            }
             let ran = self.has_run(parent);
             self.outputs.course.is_told(parent, ran);
         }
@@ -57,6 +60,10 @@ impl Supervisor {
             };
             let Some(ending) = self.outputs.course.take_end(look) else { break };
             self.outputs.course.ends(ending.parent);
+            // From here on its parent may see that its pipes are closed, and say so.
+            if self.outputs.course.let_end(&ending.process) {
+                self.outputs.lines.end(&ending.process);
+            }
             self.let_on(&ending.notification)?;
         }
         Ok(())

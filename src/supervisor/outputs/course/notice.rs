@@ -63,6 +63,16 @@ impl Course {
         Some(self.ending.remove(next))
     }
 
+    /// A process is let end; whether none of its threads was before.
+    pub(in super::super) fn let_end(&mut self, process: &str) -> bool {
+        self.let_end.insert(process.to_owned())
+    }
+
+    /// Whether a process was let end.
+    pub(in super::super) fn is_let_end(&self, process: &str) -> bool {
+        self.let_end.contains(process)
+    }
+
     /// What comes before the end of one that is kept is not waited for any more.
     pub(super) fn end_at_last(&mut self, ending: usize) {
         let end = self.ends.get(&self.ending[ending].process).copied();
