@@ -78,15 +78,20 @@ fn children_end_in_the_recorded_order() {
     });
 }
 
-/// Children that take a while to end once their pipes are closed; whoever reads these says so before it waits for them.
+/// Children that take a while to end once their pipes are closed, in whichever order the kernel closes what they have open;
+/// whoever reads these pipes says so before it waits for them.
 const CLOSING: &str = "import os, subprocess, sys\n\
     def last():\n\
-    \x20   memory = os.memfd_create('memory')\n\
-    \x20   for _ in range(100): os.write(memory, bytes(1 << 20))\n\
-    if len(sys.argv) > 1: last(); sys.exit()\n\
-    start = lambda: subprocess.Popen([sys.executable, 'closing.py', 'last'], stdout=subprocess.PIPE)\n\
-    children = [start() for _ in range(3)]\n\
-    for child in children: child.stdout.read(); print('closed', flush=True); child.wait()\n";
+    \x20   sys.stdin.read()\n\
+    \x20   memories = [os.memfd_create('memory') for _ in range(2)]\n\
+    \x20   for memory in memories:\n\
+    \x20       for _ in range(50): os.write(memory, bytes(1 << 20))\n\
+    \x20   os.dup2(1, 100); os.dup2(memories[0], 1); os.dup2(memories[1], 101); os._exit(0)\n\
+    if len(sys.argv) > 1: last()\n\
+    pipe, words = subprocess.PIPE, [sys.executable, 'closing.py', 'last']\n\
+    children = [subprocess.Popen(words, stdin=pipe, stdout=pipe) for _ in range(3)]\n\
+    for child in children:\n\
+    \x20   child.stdin.close(); child.stdout.read(); os.write(1, b'closed\\n'); child.wait()\n";
 
 #[test]
 fn a_child_ends_before_its_parent_says_that_its_pipes_are_closed() {
