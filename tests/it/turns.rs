@@ -116,6 +116,37 @@ fn a_child_ends_before_its_parent_says_that_its_pipes_are_closed() {
     });
 }
 
+/// Two children, of which the second may be at its end while the first one sends it signals, and waits.
+const SIGNALLED: &str = "import os, signal, time\n\
+    signal.signal(signal.SIGUSR1, lambda *_: None)\n\
+    def child(work, code):\n\
+    \x20   process = os.fork()\n\
+    \x20   if process == 0: work(); os._exit(code)\n\
+    \x20   return process\n\
+    second = child(lambda: exec(open('what').read()), 2)\n\
+    def signals():\n\
+    \x20   for _ in range(10): os.kill(second, signal.SIGUSR1); time.sleep(0.2)\n\
+    child(signals, 1)\n\
+    for _ in range(2): os.write(1, b'%d\\n' % os.waitstatus_to_exitcode(os.wait()[1]))\n";
+
+#[test]
+fn a_wait_is_left_out_while_one_that_got_a_signal_waits_to_end() {
+    if !has("python3") {
+        return skip("children that get signals", "there is no python3");
+    }
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: python3\n").file("signalled.py", SIGNALLED);
+        sandbox.file("what", "time.sleep(3)");
+        let run = sandbox.run(&["python3", "signalled.py"]);
+        assert_eq!(run.stdout, "1\n2\n", "{run:?}");
+        sandbox.file("what", "");
+        let trace = sandbox.trace();
+        let words = ["replay".as_ref(), "--force".as_ref(), "-t".as_ref(), trace.as_os_str()];
+        let replay = sandbox.agentbox(&words);
+        assert_eq!(replay.stdout, run.stdout, "{replay:?}");
+    });
+}
+
 #[test]
 fn a_child_that_does_not_end_is_not_waited_for_long() {
     if !has("bash") {

@@ -60,7 +60,8 @@ impl Supervisor {
         let mut moving = self.more_stops || is_born;
         let (mut waiting, mut dead) = (Vec::<Waiting>::new(), Vec::new());
         for (task, process) in tasks {
-            match sight::of(task) {
+            let look = if represented.contains(&task) { sight::of_represented } else { sight::of };
+            match look(task) {
                 Sight::Blocked(blocked) => waiting.push(Waiting::of(clock, (task, process), blocked)),
                 Sight::Dead => dead.push(process),
                 Sight::Moving => moving = true,

@@ -40,11 +40,21 @@ const BIRTHS: [i64; 3] = [libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3];
 
 /// Looks at a task.
 pub(super) fn of(task: i32) -> Sight {
+    look(task, false)
+}
+
+/// Looks at a task that waits for our answer: uninterruptibly, where it came to wait after we had received its call, or
+/// has got a signal since (SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, seccomp_unotify(2)).
+pub(super) fn of_represented(task: i32) -> Sight {
+    look(task, true)
+}
+
+fn look(task: i32, is_represented: bool) -> Sight {
     let Some((state, switches)) = status(&format!("/proc/{task}/status")) else { return Sight::Moving };
     match state {
         b'Z' | b'X' => Sight::Dead,
         b'S' | b'D' => match call_of(task) {
-            Some(call) if state == b'S' || BIRTHS.contains(&call.number) => {
+            Some(call) if state == b'S' || is_represented || BIRTHS.contains(&call.number) => {
                 Sight::Blocked(Blocked { switches, call })
             }
             _ => Sight::Moving,
