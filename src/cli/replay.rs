@@ -104,7 +104,9 @@ impl ReplayCommand {
         };
         let mut plan = plan(&recording, &path, turn.and(bound.as_ref()), prepared, &placement, tls.as_ref());
         first.served.retain(|path, _| plan.is_granted(path));
+        first.listed.retain(|path, _| plan.is_granted(path) && !plan.access.is_system(path));
         self.voice.tell(first.said().into_iter().chain(said_of_new(&new, &plan)));
+        first.place_listed();
         plan.divert(&first.files.absent().cloned().collect::<Vec<_>>(), &first.served, &made);
         let is_writable = |path: &Path| plan.fs.divert.as_ref().is_some_and(|divert| divert.covers(path));
         first.place_served(is_writable);

@@ -99,6 +99,8 @@ pub enum Content {
     },
     /// It was not kept, for this reason.
     Unkept(String),
+    /// It was listed alone: only its size is known.
+    Unread,
 }
 
 impl InitialState {
@@ -217,7 +219,9 @@ impl Restorer<'_> {
         let at = (directory.as_fd(), name);
         match former {
             Former::Absent => relocate::remove(at).map_err(refused("unlink")),
-            Former::File { status, content, .. } => self.put_file((path, is_mount), at, *status, content),
+            Former::File { status, size, content } => {
+                self.put_file((path, is_mount), at, (*status, *size), content)
+            }
             Former::Directory(status) => {
                 if kind_at(at) != Some(SFlag::S_IFDIR) && !is_mount {
                     relocate::remove(at).map_err(refused("unlink"))?;
@@ -245,12 +249,12 @@ impl Restorer<'_> {
         &self,
         (path, is_mount): (&Path, bool),
         at: relocate::At<'_>,
-        status: Status,
+        (status, size): (Status, u64),
         content: &Content,
     ) -> Result<(), FsviewError> {
         let refused = |call: &'static str| move |errno: Errno| FsviewError::new(call, path, errno);
         let blob = match content {
-            Content::Empty => None,
+            Content::Empty | Content::Unread => None,
             Content::Blob { sha256, size } => Some((sha256, *size)),
             Content::Unchanged | Content::Unkept(_) => {
                 if kind_at(at) != Some(SFlag::S_IFREG) {
@@ -272,6 +276,9 @@ impl Restorer<'_> {
             let copied =
                 self.blobs.open_sized(sha256, size).and_then(|mut blob| std::io::copy(&mut blob, &mut file));
             copied.map_err(|error| FsviewError::new("write", path, error))?;
+        }
+        if *content == Content::Unread {
+            file.set_len(size).map_err(|error| FsviewError::new("ftruncate", path, error))?;
         }
         file.set_permissions(Permissions::from_mode(status.mode))
             .map_err(|error| FsviewError::new("fchmod", path, error))?;

@@ -48,13 +48,21 @@ pub fn serve(
 
 /// Gives the copy of a file another content.
 fn fill(copy: BorrowedFd<'_>, path: &Path, former: &Former, blobs: &StoredBlobs) -> Result<(), FsviewError> {
-    let Former::File { status, content: Content::Blob { sha256, size }, .. } = former else { return Ok(()) };
+    let Former::File { status, size: length, content } = former else { return Ok(()) };
+    if !matches!(content, Content::Blob { .. } | Content::Unread) {
+        return Ok(());
+    }
     let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_CLOEXEC;
     let opened: nix::Result<OwnedFd> =
         nix::fcntl::open(own_path(copy.as_fd()).as_str(), flags, Mode::empty());
     let mut file = File::from(opened.map_err(|errno| FsviewError::new("open", path, errno))?);
-    let copied = blobs.open_sized(sha256, *size).and_then(|mut blob| std::io::copy(&mut blob, &mut file));
-    copied.map_err(|error| FsviewError::new("write", path, error))?;
+    let filled = match content {
+        Content::Blob { sha256, size } => {
+            blobs.open_sized(sha256, *size).and_then(|mut blob| std::io::copy(&mut blob, &mut file)).map(drop)
+        }
+        _ => file.set_len(*length),
+    };
+    filled.map_err(|error| FsviewError::new("write", path, error))?;
     file.set_permissions(Permissions::from_mode(status.mode))
         .map_err(|error| FsviewError::new("fchmod", path, error))?;
     let seconds = status.mtime_ns.div_euclid(1_000_000_000);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::input::{self, StandardInput};
 use super::inputs::{Inputs, today};
-use super::{Recording, ReplayError, initial, machine, order, status};
+use super::{Recording, ReplayError, initial, listed, machine, order, status};
 use crate::fsview::InitialState;
 use crate::fsview::initial::{Content, Former, Status};
 use crate::plan::Made;
@@ -133,6 +133,10 @@ pub struct FirstState {
     pub machine: RecordedMachine,
     /// What it read and is not here as it was: it is taken from the trace.
     pub served: BTreeMap<PathBuf, Former>,
+    /// What it listed alone and is not here.
+    pub listed: BTreeMap<PathBuf, Former>,
+    /// What links held.
+    links: listed::Links,
     /// What else it read.
     inputs: Inputs,
 }
@@ -161,6 +165,7 @@ impl FirstState {
             let unreadable = |source| ReplayError::body(recording.name(), source);
             state.own_directories.extend(order::own_directory(&entry));
             order::add(&mut state.orders, &entry, recording.blobs()).map_err(unreadable)?;
+            listed::add(&mut state.links, &entry, recording.blobs()).map_err(unreadable)?;
             machine::add(&mut state.machine, &entry, recording.blobs()).map_err(unreadable)?;
             status::add(&mut state.statuses, &entry, recording.blobs()).map_err(|error| {
                 match error.kind() {
@@ -181,8 +186,42 @@ impl FirstState {
             let wrong = io::Error::new(io::ErrorKind::InvalidInput, "the name of a body is no SHA-256");
             return Err(ReplayError::body(recording.name(), wrong));
         }
+        if recording.is_captured() {
+            state.listed = state.find_listed();
+        }
         state.add_missing(recording.clock.realtime_ns);
         Ok(state)
+    }
+
+    /// What it listed alone and is not here: what stands for it.
+    fn find_listed(&self) -> BTreeMap<PathBuf, Former> {
+        let (states, moves) = (&self.files.states, &self.files.moves);
+        let is_known = |path: &Path| {
+            self.served.contains_key(path)
+                || path.ancestors().any(|above| states.get(above) == Some(&Former::Absent))
+                || states.contains_key(path)
+                || moves.iter().any(|back| path.starts_with(&back.from) || path.starts_with(&back.to))
+        };
+        let is_missing = |path: &Path| {
+            let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+            path.symlink_metadata().is_err_and(|error| gone.contains(&error.kind()))
+        };
+        let listed = self.orders.iter().filter(|(directory, _)| !self.own_directories.contains(*directory));
+        let names = listed.flat_map(|(directory, names)| {
+            let names = names.iter().filter_map(|name| listed::below(directory, name));
+            names.chain([directory.clone()])
+        });
+        let missing = names.filter(|path| !is_known(path) && is_missing(path));
+        let found = missing.filter_map(|path| {
+            let placeholder = listed::placeholder(&path, &self.statuses, &self.links)?;
+            Some((path, placeholder))
+        });
+        found.collect()
+    }
+
+    /// Puts what stands for what was listed alone beside what is taken from the trace.
+    pub fn place_listed(&mut self) {
+        self.served.append(&mut self.listed);
     }
 
     /// The names of the bodies that it puts in place.
@@ -273,6 +312,13 @@ impl FirstState {
         if is_captured {
             made.directories.insert(recording.private.cwd.clone());
             made.files.extend(self.served.keys().cloned());
+            for (path, former) in &self.listed {
+                match former {
+                    Former::Directory(_) => drop(made.directories.insert(path.clone())),
+                    Former::File { .. } => drop(made.files.insert(path.clone())),
+                    _ => made.directories.extend(path.parent().map(Path::to_owned)),
+                }
+            }
         }
         for (path, former) in &self.files.states {
             match former {
@@ -294,9 +340,12 @@ impl FirstState {
 
     /// What is to be said before the start.
     #[must_use]
-    pub fn said(&self) -> Option<String> {
-        named(self.served.keys())
-            .map(|names| format!("agentbox: not here as it was, so taken from the trace: {names}"))
+    pub fn said(&self) -> Vec<String> {
+        let served = named(self.served.keys())
+            .map(|names| format!("agentbox: not here as it was, so taken from the trace: {names}"));
+        let listed = named(self.listed.keys())
+            .map(|names| format!("agentbox: not here and only listed, so shown without content: {names}"));
+        served.into_iter().chain(listed).collect()
     }
 
     /// What is to be said of what is not shown.

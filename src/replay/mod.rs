@@ -11,6 +11,7 @@ mod error;
 pub mod initial;
 pub mod input;
 pub mod inputs;
+mod listed;
 pub mod machine;
 mod order;
 pub mod outputs;

@@ -15,7 +15,7 @@ use nix::sys::signal::SigSet;
 use nix::unistd::{Whence, lseek};
 
 use super::{RunError, signals};
-use crate::fsview::initial::Former;
+use crate::fsview::initial::{Content, Former};
 use crate::fsview::{self, FsSpec, InitialState};
 use crate::supervisor::{DivertedRoots, Orders, RecordedMachine, RecordedStatuses};
 use crate::trace::StoredBlobs;
@@ -50,6 +50,15 @@ pub struct ReplayedFiles {
     pub blobs: StoredBlobs,
     /// Where what it writes is copied to.
     pub keep: Option<PathBuf>,
+}
+
+impl ReplayedFiles {
+    /// Files of which nothing but their size is known.
+    fn placeholders(&self) -> Vec<PathBuf> {
+        let is_unread = |former: &Former| matches!(former, Former::File { content: Content::Unread, .. });
+        let all = self.served.iter().chain(&self.initial.states);
+        all.filter(|(_, former)| is_unread(former)).map(|(path, _)| path.clone()).collect()
+    }
 }
 
 /// What is copied out when the run has ended.
@@ -111,8 +120,9 @@ impl Layers {
         let (orders, statuses) =
             files.map(|files| (files.orders.clone(), Arc::clone(&files.statuses))).unwrap_or_default();
         let machine = files.map(|files| files.machine.clone());
+        let placeholders = files.map(ReplayedFiles::placeholders).unwrap_or_default();
         let (roots, made) = (roots.collect(), spec.made());
-        DivertedRoots { roots, holders: self.holders, orders, statuses, machine, made }
+        DivertedRoots { roots, holders: self.holders, orders, statuses, machine, made, placeholders }
     }
 }
 

@@ -20,7 +20,7 @@ use super::request::Request;
 use super::spelling::is_clean;
 use super::view::{Spelled, View};
 use super::{Stop, Supervisor};
-use crate::policy::PathAccess;
+use crate::policy::{FileId, PathAccess};
 
 /// Directories that are held: several threads read in one each.
 const HELD: usize = 8;
@@ -92,6 +92,9 @@ impl Supervisor {
             return Ok(None);
         }
         let id = self.view.id_at(path, &status);
+        if self.view.placeholders.contains(&FileId { dev: status.st_dev, ino: status.st_ino }) {
+            return Ok(None);
+        }
         let Decision::Allow(Area::Rule(rule)) = self.access.decide(PathAccess::Read, path, Some(id)) else {
             return Ok(None);
         };

@@ -4,12 +4,13 @@
 //! and the kernel does not rename a directory that lies in the lower layer.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{RenameFlags, renameat2};
-use nix::sys::stat::{FileStat, lstat};
+use nix::sys::stat::{FileStat, SFlag, lstat};
 
 use super::access::{AccessTable, is_below};
 use super::view::{Found, Place, View};
@@ -32,9 +33,19 @@ pub struct DivertedRoots {
     pub machine: Option<RecordedMachine>,
     /// What the launcher has put into the view.
     pub made: Vec<PathBuf>,
+    /// Files that stand for those that were listed alone: of their content nothing is known.
+    pub placeholders: Vec<PathBuf>,
 }
 
 impl View {
+    /// Knows `placeholders` from now on, by whatever name. What is not found is not opened.
+    pub(super) fn with_placeholders(mut self, placeholders: &[PathBuf]) -> Self {
+        let found = placeholders.iter().filter_map(|path| self.find(path.as_os_str().as_bytes(), false).ok());
+        self.placeholders =
+            found.filter(|found| found.kind() == SFlag::S_IFREG).map(|found| found.id()).collect();
+        self
+    }
+
     /// The file by which the launcher knows `found`: one that was not changed is the host's at that path.
     pub(super) fn id_of(&self, found: &Found) -> FileId {
         self.id_at(&found.path, &found.status)

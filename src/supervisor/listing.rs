@@ -92,7 +92,9 @@ impl Supervisor {
         match &mut self.listings.listed {
             Some(listed) if !listed.covers(&directory.path) => {
                 listed.changed.insert(directory.path.clone());
-                Ok(record(directory, &self.access, &self.recorder, is_own(directory))?)
+                let own = is_own(directory);
+                record(directory, &self.access, &self.recorder, own)?;
+                if own { Ok(()) } else { self.note_names(directory) }
             }
             _ => Ok(()),
         }
@@ -139,7 +141,7 @@ impl Supervisor {
         } else {
             listed.is_cut = true;
         }
-        Ok(())
+        self.note_names(directory)
     }
 
     /// Records what the directories list that the run left as they were. One that somebody else has changed
@@ -325,7 +327,7 @@ fn sorted(mut entries: Vec<Entry>, order: &[OsString]) -> Vec<Entry> {
 }
 
 /// The entries of `directory` but those that are not listed.
-fn read(path: &Path, directory: &OwnedFd, access: &AccessTable) -> nix::Result<Vec<Entry>> {
+pub(super) fn read(path: &Path, directory: &OwnedFd, access: &AccessTable) -> nix::Result<Vec<Entry>> {
     // The offset of the agent's own open file stays where it is.
     let (own, flags) = (own_path(directory.as_fd()), OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC);
     // When it was read last is for the run's own reads; not so of another user's directory.

@@ -21,6 +21,9 @@ use super::{Stop, Supervisor, devices};
 use crate::policy::{PathAccess, RuleId};
 use crate::trace::{Event, Kind};
 
+/// Why what was listed alone is not opened.
+const PLACEHOLDER: &str = "the recorded run listed it alone, so its content is not in the trace";
+
 impl Supervisor {
     /// An open that was read before it was known who waits in it, and perhaps where its path starts.
     pub(super) fn open(
@@ -206,6 +209,9 @@ impl Supervisor {
     fn decide_open(&mut self, call: &Call, access: PathAccess, found: &Found) -> Decision {
         if found.kind() == SFlag::S_IFIFO && found.is_named() && self.is_out_of_replay(&found.path) {
             return Decision::Own { reason: "the host's FIFO: a replay has what was recorded alone" };
+        }
+        if self.view.placeholders.contains(&found.id()) {
+            return Decision::Own { reason: PLACEHOLDER };
         }
         match self.is_memory_of_start(call, &found.path) {
             true => Decision::Own { reason: "what that process starts was not looked at yet, or is refused" },

@@ -46,11 +46,11 @@ impl Prepared {
     /// # Errors
     /// When that root cannot be reached or inotify is refused.
     pub fn new(root: OwnedFd, mut setup: Setup) -> Result<Self, Stop> {
-        let DivertedRoots { roots, holders, orders, statuses, machine, made } =
+        let DivertedRoots { roots, holders, orders, statuses, machine, made, placeholders } =
             std::mem::take(&mut setup.diverted);
         let view =
             View::of(root, std::mem::take(&mut setup.inherited), roots, setup.input).map_err(Stop::View)?;
-        let view = view.with(made, setup.shown_ids);
+        let view = view.with(made, setup.shown_ids).with_placeholders(&placeholders);
         view.know_programs(&mut setup.command, &setup.access);
         let relayed = std::mem::take(&mut setup.relayed);
         let sockets = unix::Sockets::new(&view, &setup.access, relayed).map_err(Stop::View)?;

@@ -1,5 +1,6 @@
 //! Resolves paths in the root of the run, as the task would, and never on the host.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -130,6 +131,8 @@ pub(super) struct View {
     pub(super) input: Option<FileId>,
     /// What the launcher has put into it.
     pub(super) made: Vec<PathBuf>,
+    /// Files without their content.
+    pub(super) placeholders: HashSet<FileId>,
     /// The user and the group of the run, as it sees them; to the host they are the launcher's.
     pub(super) ids: (u32, u32),
 }
@@ -146,7 +149,8 @@ impl View {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let ids = (geteuid().as_raw(), getegid().as_raw());
         let descriptors = nix::fcntl::open("/proc/self/fd", flags, Mode::empty())?;
-        Ok(Self { root, descriptors, inherited, diverted, input, made: Vec::new(), ids })
+        let (made, placeholders) = (Vec::new(), HashSet::new());
+        Ok(Self { root, descriptors, inherited, diverted, input, made, placeholders, ids })
     }
 
     /// The same with what the launcher has put into it, and with the user and the group of the run.

@@ -175,10 +175,10 @@ fn lists_of_a_stranger_tell_and_remove_nothing() {
     let places = ["", "/..", "/../../host", "/../out"].map(|place| format!("{own}{place}"));
     let others = ["/", "/..", "/etc", "/proc/self/fd"].map(str::to_owned);
     for place in places.iter().chain(&others) {
-        for op in ["fs.order", "fs.listed"] {
+        for op in ["fs.order", "fs.listed", "fs.links"] {
             let ran = honest.replay(place, |_, forged| {
                 let lists = forged.blob(format!("{place}\0none\0").as_bytes());
-                forged.insert(op, &json!({"path": place, "names": "none", "lists": lists}));
+                forged.insert(op, &json!({"path": place, "names": "none", "lists": lists, "links": lists}));
             });
             assert!(!ran.stderr.contains("host/"), "{place}\n{ran}");
         }

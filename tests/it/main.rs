@@ -38,6 +38,7 @@ mod late;
 mod layers;
 mod life;
 mod limits;
+mod listed;
 mod listen;
 mod locks;
 mod loopback;

@@ -27,14 +27,14 @@ fn says(ran: &Ran, code: i32, part: &str) {
     assert!(format!("{}{}", ran.stdout, ran.stderr).contains(part), "{part}\n{ran}");
 }
 
-fn pack(sandbox: &Sandbox, name: &str, options: &str) -> PathBuf {
+pub(crate) fn pack(sandbox: &Sandbox, name: &str, options: &str) -> PathBuf {
     let words = format!("pack ../trace.jsonl -o {name}{options}");
     agentbox(sandbox, &words).exits(0);
     sandbox.path(name)
 }
 
 /// Another home, where nothing is known of the trace, and nothing beside it.
-fn elsewhere(sandbox: &Sandbox) {
+pub(crate) fn elsewhere(sandbox: &Sandbox) {
     fs::rename(sandbox.beside("state"), sandbox.beside("former state")).expect("renamed");
     fs::remove_file(sandbox.trace()).expect("removed");
     fs::remove_dir_all(sandbox.beside("trace.jsonl.blobs")).expect("removed");

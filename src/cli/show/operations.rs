@@ -2,7 +2,7 @@
 
 use super::filter::matches;
 
-const OPERATIONS: [&str; 47] = [
+const OPERATIONS: [&str; 48] = [
     "checkpoint",
     "clock.apart",
     "clock.tape",
@@ -13,6 +13,7 @@ const OPERATIONS: [&str; 47] = [
     "exec",
     "fs.delete",
     "fs.link",
+    "fs.links",
     "fs.listed",
     "fs.meta",
     "fs.mkdir",

@@ -144,7 +144,13 @@ fn about(entry: &Map<String, Value>) -> String {
         Some(stream) => stream.to_owned(),
         None => brief(entry),
     };
-    format!("entry {number}: {}{said}", if refused { "refused: " } else { "" })
+    if !refused {
+        return format!("entry {number}: {said}");
+    }
+    // Where no rule is the reason, it says another one.
+    let reason = entry.get("rule").and_then(Value::as_str).and_then(|rule| rule.strip_prefix("no rule: "));
+    let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    format!("entry {number}: refused: {said}{reason}")
 }
 
 fn ancestor(ancestor: &Ancestor) -> String {

@@ -1,9 +1,10 @@
 //! While a run is recorded: the statuses of the files that it deals with go into the trace.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -91,6 +92,21 @@ impl Kept {
         // The next one may be as long as any.
         let is_long = self.bytes + 2 * LONGEST_PATH > MOST_BYTES;
         self.is_full = !room || is_long || self.samples >= MOST_SAMPLES;
+    }
+
+    /// A name of `directory`, where nothing was noted of its file before. Whether it is a link.
+    pub(in crate::supervisor) fn note_name(
+        &mut self,
+        path: &Path,
+        directory: BorrowedFd<'_>,
+        name: &OsStr,
+    ) -> bool {
+        let Ok(status) = status::at(directory, name.as_bytes(), ALL) else { return false };
+        let (path, sample) = (path.join(name), Sample::from(&status));
+        if !self.known.contains_key(&self.key(&path)) {
+            self.add(&path, Moment::Seen, sample, || None);
+        }
+        sample.kind() == libc::S_IFLNK
     }
 
     /// The file at `path` was opened: what happens to it from now on is not seen. `file` is an O_PATH twin.

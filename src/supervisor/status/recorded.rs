@@ -88,6 +88,14 @@ impl RecordedStatuses {
         Ok(())
     }
 
+    /// The mode, the size and the time (mtime, in nanoseconds) of what was at `path` before the run changed it.
+    #[must_use]
+    pub fn former(&self, path: &Path) -> Option<(u32, u64, i64)> {
+        let first = self.paths.get(path)?.first().filter(|seen| seen.changes == 0)?;
+        let Sample { mode, size, modified, .. } = first.sample;
+        Some((mode, size, modified))
+    }
+
     /// Whether nothing was recorded.
     pub(super) fn is_empty(&self) -> bool {
         self.paths.is_empty()
