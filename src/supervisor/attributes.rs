@@ -224,10 +224,12 @@ impl Supervisor {
                 && let Ok(cut) = File::open(file.own_path())
                 && let Ok(content) = self.digests.of(cut.as_fd())
             {
+                self.written.cut(file.id(), &content);
                 event = event.arg("sha256", content.sha256);
             }
             let event = self.with_before(spelled.add_to(event, "path", &file.path), "before", before);
-            self.recorder.record_folded(event.proc(call.task.lineage.clone()).rule(label))?;
+            // Not folded: what is stored last is how the file was left.
+            self.recorder.record(event.proc(call.task.lineage.clone()).rule(label))?;
         }
         Ok(done.into())
     }

@@ -79,6 +79,7 @@ mod view;
 mod waiter;
 mod waiting;
 mod written;
+mod written_file;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;

@@ -135,9 +135,12 @@ impl Supervisor {
         self.settle()?;
         let before = self.before_target(&target)?;
         let (place, linked) = (&target.place, self.linked(&target.place));
-        self.written.loses_name(place);
+        let lost = self.written.loses_name(place);
         let done = nix::unistd::unlinkat(place.directory.file.as_fd(), place.name.as_os_str(), how);
         if done.is_ok() {
+            if let Some(id) = lost {
+                self.written.lost_name(id, place);
+            }
             self.moved_file(place, None);
             linked.iter().for_each(|file| self.changed(&place.path(), file));
         }
@@ -228,7 +231,7 @@ impl Supervisor {
             // Made without a name (O_TMPFILE): its content counts from now on.
             let label = self.access.grant_label(rule);
             let named = Found { path: target.place.path(), ..source };
-            self.written.watch(named, &call.task.lineage, label, true).map_err(Stop::Watch)?;
+            self.written.watch(named, &call.task.lineage, label, true, true).map_err(Stop::Watch)?;
         }
         Ok(reply)
     }

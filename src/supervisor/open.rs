@@ -171,7 +171,7 @@ impl Supervisor {
         let before = match (access, area) {
             // Opening may cut it short already.
             (PathAccess::Write, Area::Rule(_)) if found.kind() == SFlag::S_IFREG => {
-                self.before_change(&found.path, &found.file, &found.status, Kept::Whole)?
+                self.before_open(&found)?
             }
             _ => None,
         };
@@ -191,6 +191,15 @@ impl Supervisor {
             Area::System | Area::Private => {}
         }
         Ok(Reply::Descriptor { file: opened, close_on_exec: request.flags.contains(OFlag::O_CLOEXEC) })
+    }
+
+    /// A file is about to be opened for writing.
+    fn before_open(&mut self, found: &Found) -> Result<Option<Before>, Stop> {
+        if self.written.is_open(found.id()) {
+            // A close that is heard later would be taken for that of the new descriptor.
+            self.settle()?;
+        }
+        self.before_change(&found.path, &found.file, &found.status, Kept::Whole)
     }
 
     /// Records that a directory was listed that shows only what rules name in it.
@@ -356,7 +365,9 @@ impl Supervisor {
         if found.kind() == SFlag::S_IFREG || !found.kind().contains(SFlag::S_IFDIR) {
             let flags = fcntl(opened, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
             let shareable = flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR);
-            self.written.watch(found, &call.task.lineage, label, shareable).map_err(Stop::Watch)?;
+            let named = matches!(self.view.has_lost_its_name(&found), Ok(false));
+            let watched = self.written.watch(found, &call.task.lineage, label, shareable, named);
+            watched.map_err(Stop::Watch)?;
         }
         Ok(())
     }

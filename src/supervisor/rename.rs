@@ -75,10 +75,11 @@ impl Supervisor {
     /// What was written and is called so stays known.
     fn move_name(&mut self, from: &Place, to: &Place, flags: RenameFlags) -> nix::Result<()> {
         let exchanged = flags.contains(RenameFlags::RENAME_EXCHANGE);
-        if !exchanged {
-            self.written.loses_name(to);
-        }
+        let lost = if exchanged { None } else { self.written.loses_name(to) };
         self.view.rename(from, to, flags)?;
+        if let Some(id) = lost {
+            self.written.lost_name(id, to);
+        }
         self.written.renamed(&from.path(), &to.path(), exchanged);
         self.moved_file(from, Some(to));
         self.changed_at(to);

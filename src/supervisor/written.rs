@@ -2,44 +2,26 @@
 //! at its last close, when it is renamed, and at the end of the run (inotify(7)).
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
-use nix::sys::stat::{Mode, fstat};
-use serde_json::Value;
+use nix::sys::stat::{FileStat, Mode, fstat};
 
 use super::content::{Content, Identity};
 use super::digest::{self, Digests};
 use super::mutate::status_of;
 use super::settled::{Settled, made_readable};
 use super::view::{Found, Place, View, own_path};
+use super::written_file::{Written, record};
 use crate::policy::FileId;
 use crate::sys::refused::Refused;
 use crate::sys::status;
 use crate::trace::{Event, Kind, Recorder, TraceError};
-
-#[derive(Debug)]
-struct Written {
-    path: PathBuf,
-    proc: String,
-    rule: String,
-    /// O_PATH, so that the file can be read again whatever its name is by then.
-    file: OwnedFd,
-    /// From before its mode forbade to read it.
-    reader: Option<File>,
-    recorded: Option<Content>,
-    id: FileId,
-    shareable: bool,
-    /// The name at `path` was taken away while it had others.
-    is_elsewhere: bool,
-}
 
 /// Longest time that the run is kept waiting for the digests of closed files, and the longest that
 /// its end is.
@@ -57,6 +39,8 @@ pub(super) struct WrittenFiles {
     /// Those of others that may be written and not read: that they were written is all that is known.
     unreadable: HashMap<FileId, Written>,
     settled: HashMap<FileId, Settled>,
+    /// Of both, those whose path was taken away: it is that of another file, or of none.
+    nameless: HashSet<FileId>,
     /// Files that memory may share: stores leave no trace in their times.
     shareable: HashSet<FileId>,
     /// What holds times of other files is kept, and the status of each file.
@@ -71,8 +55,8 @@ impl WrittenFiles {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
             .map_err(Refused::by("inotify_init1"))?;
         let (settled, shareable) = (HashMap::new(), HashSet::new());
-        let (open, unreadable) = (HashMap::new(), HashMap::new());
-        Ok(Self { inotify, open, unreadable, settled, shareable, keeps, closed: Vec::new() })
+        let (open, unreadable, nameless) = (HashMap::new(), HashMap::new(), HashSet::new());
+        Ok(Self { inotify, open, unreadable, settled, nameless, shareable, keeps, closed: Vec::new() })
     }
 
     /// Becomes readable when a file was closed.
@@ -82,13 +66,14 @@ impl WrittenFiles {
 
     /// Watches `found`, which is about to be handed to the run for writing.
     ///
-    /// `shareable`: it was asked for with O_RDWR, which a shared mapping needs (mmap(2)).
+    /// `shareable`: it was asked for with O_RDWR, which a shared mapping needs (mmap(2)). `named`: it is at its path.
     pub(super) fn watch(
         &mut self,
         found: Found,
         proc: &str,
         rule: String,
         shareable: bool,
+        named: bool,
     ) -> Result<(), Refused> {
         let path = own_path(found.file.as_fd());
         let add = || self.inotify.add_watch(path.as_str(), AddWatchFlags::IN_CLOSE_WRITE);
@@ -109,8 +94,9 @@ impl WrittenFiles {
             recorded: None,
             id,
             shareable,
-            is_elsewhere: false,
+            is_closed: false,
         };
+        let was_nameless = self.is_at(&written, named);
         if watch == Err(Errno::EACCES) {
             self.unreadable.insert(id, written);
             return Ok(());
@@ -121,13 +107,19 @@ impl WrittenFiles {
             written.shareable |= former.shareable;
             // Its path is the one by which it was opened now.
             written.reader = written.reader.or(former.reader);
-            written.recorded = former.recorded;
+            // Under a name that counts no more, it was not.
+            written.recorded = former.recorded.filter(|_| !was_nameless);
         }
         if written.shareable && self.shareable.len() < MOST {
             self.shareable.insert(id);
         }
         self.open.insert(watch, written);
         Ok(())
+    }
+
+    /// Whether the file is watched already.
+    pub(super) fn is_open(&self, id: FileId) -> bool {
+        self.open.values().any(|written| written.id == id)
     }
 
     /// The file may not be opened for reading any more: it is read by this descriptor.
@@ -142,10 +134,35 @@ impl WrittenFiles {
         self.shareable.len() >= MOST || self.shareable.contains(&id)
     }
 
+    /// Notes whether the file is at its path; returns whether it comes to have one again.
+    fn is_at(&mut self, written: &Written, named: bool) -> bool {
+        if !named {
+            self.nameless.insert(written.id);
+            return false;
+        }
+        let was_nameless = self.nameless.remove(&written.id);
+        if was_nameless && let Some(settled) = self.settled.get_mut(&written.id) {
+            settled.path.clone_from(&written.path);
+        }
+        was_nameless
+    }
+
+    /// The file was cut short by its name, which is recorded with what is left.
+    pub(super) fn cut(&mut self, id: FileId, left: &Content) {
+        if let Some(written) = self.open.values_mut().find(|written| written.id == id) {
+            written.recorded = Some(left.clone());
+        }
+        if let Some(settled) = self.settled.get_mut(&id) {
+            settled.content = left.clone();
+        }
+    }
+
     /// The file `from` is called `to` from now on; `exchanged` with what was called so.
     pub(super) fn renamed(&mut self, from: &Path, to: &Path, exchanged: bool) {
-        let open = self.open.values_mut().map(|written| &mut written.path);
-        for path in open.chain(self.settled.values_mut().map(|settled| &mut settled.path)) {
+        let open = self.open.values_mut().chain(self.unreadable.values_mut());
+        let open = open.map(|written| (written.id, &mut written.path));
+        let settled = self.settled.iter_mut().map(|(id, settled)| (*id, &mut settled.path));
+        for (_, path) in open.chain(settled).filter(|(id, _)| !self.nameless.contains(id)) {
             let moved = path.strip_prefix(from).map(|rest| (to, rest));
             let moved = moved.or_else(|none| {
                 if exchanged { path.strip_prefix(to).map(|rest| (from, rest)) } else { Err(none) }
@@ -156,21 +173,41 @@ impl WrittenFiles {
         }
     }
 
-    /// The file at `place` is about to lose that name: what was written may have others.
-    pub(super) fn loses_name(&mut self, place: &Place) {
-        let Some(status) = status_of(place).filter(|status| status.st_nlink > 1) else { return };
+    /// The file at `place` is about to lose that name: returns which it is, if it was written.
+    pub(super) fn loses_name(&mut self, place: &Place) -> Option<FileId> {
+        let status = status_of(place)?;
         let id = FileId { dev: status.st_dev, ino: status.st_ino };
-        if let Some(written) = self.open.values_mut().find(|written| written.id == id) {
-            written.is_elsewhere = true;
+        if self.unreadable.contains_key(&id) || self.is_open(id) {
+            return Some(id);
+        }
+        if status.st_nlink > 1 && self.settled.contains_key(&id) {
+            let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            self.hold(id, || {
+                nix::fcntl::openat(&place.directory.file, place.name.as_os_str(), flags, Mode::empty())
+            });
+        }
+        self.settled.contains_key(&id).then_some(id)
+    }
+
+    /// The file has lost its name at `place`: from now on it goes by another by which it was written, or by none.
+    pub(super) fn lost_name(&mut self, id: FileId, place: &Place) {
+        let is_there = |status: FileStat| FileId { dev: status.st_dev, ino: status.st_ino } == id;
+        // Both of its names were to become one (rename(2)): nothing is done then.
+        if status_of(place).is_some_and(is_there) || self.nameless.contains(&id) {
             return;
         }
-        if !self.settled.contains_key(&id) {
-            return;
+        let lost = place.path();
+        let mut open = self.open.values_mut().chain(self.unreadable.values_mut());
+        let written = open.find(|written| written.id == id).map(|written| &mut written.path);
+        let settled = self.settled.get_mut(&id).map(|settled| &mut settled.path);
+        match (written, settled) {
+            (Some(path), Some(other)) if *path == lost && *other != lost => path.clone_from(other),
+            (Some(path), Some(other)) if *path != lost && *other == lost => other.clone_from(path),
+            (Some(path), _) | (None, Some(path)) if *path == lost => {
+                self.nameless.insert(id);
+            }
+            _ => {}
         }
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        self.hold(id, || {
-            nix::fcntl::openat(&place.directory.file, place.name.as_os_str(), flags, Mode::empty())
-        });
     }
 
     /// Keeps a settled file for the last look, whatever its names are by then.
@@ -206,11 +243,13 @@ impl WrittenFiles {
             };
             for event in events {
                 if let Some(written) = self.open.get_mut(&event.wd) {
-                    if self.keeps {
+                    written.is_closed = true;
+                    let named = !self.nameless.contains(&written.id);
+                    if self.keeps && named {
                         let status = status::of(written.file.as_fd(), 0, libc::STATX_BASIC_STATS);
                         self.closed.extend(status.ok().map(|status| (written.path.clone(), status)));
                     }
-                    record(written, digests, recorder, self.keeps)?;
+                    record(written, digests, recorder, self.keeps, named)?;
                     note(written, &mut self.settled);
                 }
             }
@@ -227,7 +266,9 @@ impl WrittenFiles {
     ) -> Result<(), TraceError> {
         digests.limit(Some(LAST));
         let settled = self.settle_within(digests, recorder);
-        let record_one = |written| record(written, digests, recorder, self.keeps);
+        let record_one = |written: &mut Written| {
+            record(written, digests, recorder, self.keeps, !self.nameless.contains(&written.id))
+        };
         let recorded = settled.and_then(|()| self.open.values_mut().try_for_each(record_one));
         for written in self.open.values() {
             note(written, &mut self.settled);
@@ -238,8 +279,8 @@ impl WrittenFiles {
             }
         }
         recorded?;
-        for (_, mut written) in self.unreadable.drain() {
-            record(&mut written, digests, recorder, false)?;
+        for (id, mut written) in self.unreadable.drain() {
+            record(&mut written, digests, recorder, false, !self.nameless.contains(&id))?;
         }
         self.sweep(view, digests, recorder)
     }
@@ -253,7 +294,10 @@ impl WrittenFiles {
                 continue;
             }
             let event = Event::new(Kind::Observe, "fs.write").path("path", &settled.path);
-            let event = event.proc(settled.proc).rule(settled.rule).arg("unobserved", true);
+            let mut event = event.proc(settled.proc).rule(settled.rule).arg("unobserved", true);
+            if self.nameless.contains(&id) {
+                event = event.arg("unlinked", true);
+            }
             recorder.record(digest::add_to(event, &content))?;
         }
         Ok(())
@@ -268,11 +312,14 @@ impl WrittenFiles {
         let settled: Vec<WatchDescriptor> = self
             .open
             .iter()
-            .filter(|(_, written)| written.recorded.is_some())
+            .filter(|(_, written)| written.is_closed && written.recorded.is_some())
             .map(|(watch, _)| *watch)
             .collect();
         for watch in settled {
-            if let Some(Written { id, file, is_elsewhere: true, .. }) = self.open.remove(&watch) {
+            if let Some(Written { id, file, .. }) = self.open.remove(&watch)
+                && self.nameless.contains(&id)
+                && fstat(&file).is_ok_and(|status| status.st_nlink > 0)
+            {
                 self.hold(id, || Ok(file));
             }
             // Gone already when the file was deleted.
@@ -301,68 +348,4 @@ fn note(written: &Written, settled: &mut HashMap<FileId, Settled>) {
             held: former.and_then(|former| former.held),
         },
     );
-}
-
-fn record(
-    written: &mut Written,
-    digests: &mut Digests,
-    recorder: &Recorder,
-    keeps: bool,
-) -> Result<(), TraceError> {
-    let event = Event::new(Kind::Observe, "fs.write").path("path", &written.path);
-    let event = event.proc(written.proc.clone()).rule(written.rule.clone());
-    // When it was read last is for the run's own reads.
-    let noatime = libc::O_NOATIME | libc::O_CLOEXEC;
-    let path = own_path(written.file.as_fd());
-    let opened = OpenOptions::new().read(true).custom_flags(noatime).open(&path);
-    // Another user's file.
-    let opened = opened.or_else(|_| File::open(&path));
-    let opened = opened.or_else(|error| written.reader.as_ref().map_or(Err(error), File::try_clone));
-    let content = match &opened {
-        Ok(file) if written.shareable => digests.anew(file.as_fd()),
-        Ok(file) => digests.of(file.as_fd()),
-        Err(error) => Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO))),
-    };
-    if let Ok(content) = &content
-        && written.recorded.as_ref() == Some(content)
-    {
-        return Ok(());
-    }
-    // Where there is no digest, that it was written still stands.
-    let mut event = digest::add_to(event, &content);
-    if let (Ok(file), Ok(content), true) = (&opened, &content, keeps)
-        && holds_times(file, content.size)
-        && let Some(body) = timed(&written.file, content, recorder)?
-    {
-        event = event.arg("content", body);
-    }
-    recorder.record(event)?;
-    written.recorded = content.ok();
-    Ok(())
-}
-
-/// The content as a private body, so that a replay's can be compared with it apart from times.
-fn timed(file: &OwnedFd, content: &Content, recorder: &Recorder) -> Result<Option<Value>, TraceError> {
-    let kept = super::first_change::keep(file, i64::try_from(content.size).unwrap_or(0), recorder)?;
-    // Written to meanwhile: the next digest has the next body.
-    Ok(kept.ok().filter(|body| body["blob"] == content.sha256.as_str()))
-}
-
-/// Whether it holds times, as a rule of other files: compiled Python, an index of git, an archive.
-fn holds_times(file: &File, size: u64) -> bool {
-    /// Smallest and largest file that is looked at, in bytes.
-    const SIZES: std::ops::RangeInclusive<u64> = 16..=16 << 20;
-    let mut head = [0; 262];
-    if !SIZES.contains(&size) {
-        return false;
-    }
-    let Ok(length) = file.read_at(&mut head, 0) else { return false };
-    let head = &head[..length];
-    let starts: [&[u8]; 4] = [b"DIRC", b"PK\x03\x04", b"!<arch>\n", b"\x1f\x8b\x08"];
-    // An entry of Go's cache of builds.
-    let is_go_s = head.starts_with(b"v1 ") && size == 175;
-    is_go_s
-        || starts.iter().any(|start| head.starts_with(start))
-        || head.get(2..8) == Some(b"\r\n\0\0\0\0")
-        || head.get(257..262) == Some(b"ustar")
 }

@@ -62,6 +62,7 @@ mod replay_files;
 mod replay_net;
 mod sample;
 mod secrets;
+mod settled_names;
 mod skip;
 mod socks;
 mod stalls;

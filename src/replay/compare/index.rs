@@ -324,13 +324,16 @@ impl Reading {
         }
     }
 
-    /// Whether it says what a file holds that was deleted while it was open: that is seen, or not, by chance.
+    /// Whether it says what a file holds that lost its name while it was open: that is seen, or not, by chance.
     fn is_of_deleted(&mut self, op: &str, entry: &Map<String, Value>) -> bool {
         match op {
             "fs.delete" => {
                 self.gone.insert(path(entry, "path"));
             }
-            "fs.write" => return self.gone.contains(&path(entry, "path")),
+            "fs.write" => {
+                let is_unlinked = entry.get("args").is_some_and(|args| args.get("unlinked").is_some());
+                return is_unlinked || self.gone.contains(&path(entry, "path"));
+            }
             _ if op.starts_with("fs.") && op != "fs.open_read" => {
                 for name in ["path", "to"] {
                     self.gone.remove(&path(entry, name));

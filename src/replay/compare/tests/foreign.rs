@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::compare;
 use super::{compared, observe, trace};
@@ -48,4 +48,16 @@ fn what_could_not_be_read_is_told() {
     assert!(found.is_same());
     assert_eq!(found.unseen, ["fs.write /x"]);
     assert!(!compared(&unread, &written(json!({"path": "/x", "sha256": "a", "size": 1}))).is_same());
+}
+
+#[test]
+fn what_a_file_holds_that_lost_its_name_is_not_compared() {
+    let written = |sha256: &str, args: Value| {
+        let mut whole = json!({"path": "/x", "sha256": sha256, "size": 1});
+        whole.as_object_mut().expect("an object").extend(args.as_object().expect("an object").clone());
+        observe("0", "fs.write", whole)
+    };
+    let late = |own: &str, gone: &str| [written(own, json!({})), written(gone, json!({"unlinked": true}))];
+    assert!(compared(&late("a", "b"), &late("a", "c")).is_same());
+    assert!(!compared(&late("a", "b"), &late("c", "b")).is_same());
 }
