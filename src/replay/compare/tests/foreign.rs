@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::compare;
 use super::{compared, observe, trace};
@@ -48,4 +48,21 @@ fn what_could_not_be_read_is_told() {
     assert!(found.is_same());
     assert_eq!(found.unseen, ["fs.write /x"]);
     assert!(!compared(&unread, &written(json!({"path": "/x", "sha256": "a", "size": 1}))).is_same());
+}
+
+#[test]
+fn of_older_traces_the_first_digest_of_a_program_is_compared() {
+    let run = |formats: Value, digests: &[&str]| {
+        let mut run = vec![json!({"kind": "meta", "op": "run.start", "args": {"formats": formats}})];
+        run.extend(digests.iter().map(|sha256| {
+            json!({"kind": "observe", "op": "proc.image", "args": {"path": "/tmp/tool", "sha256": sha256}})
+        }));
+        run
+    };
+    let (before, now) =
+        (json!({"streams": 1, "changes": 1}), json!({"streams": 1, "changes": 1, "images": 1}));
+    let (older, newer) = (run(before.clone(), &["a"]), run(now.clone(), &["a", "b"]));
+    assert!(compared(&older, &newer).is_same() && compared(&newer, &older).is_same());
+    assert_eq!(compared(&run(now, &["a", "c"]), &newer).differences(), 1);
+    assert_eq!(compared(&run(before, &["c"]), &newer).differences(), 1);
 }
