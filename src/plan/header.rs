@@ -112,7 +112,7 @@ impl Enforcement {
             header.insert("redact".to_owned(), self.redacted.clone().into());
         }
         // What transcripts and segments look like: see docs/trace.md.
-        header.insert("formats".to_owned(), json!({"streams": 1, "changes": 1}));
+        header.insert("formats".to_owned(), json!({"streams": 1, "changes": 1, "images": 1}));
         header.insert(
             "capture".to_owned(),
             json!({

@@ -6,17 +6,20 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::stat::FileStat;
+use nix::unistd::AccessFlags;
 
-use super::access::is_below;
+use super::access::{Decision, is_below};
 use super::arguments::split_words;
 use super::beginning::{Beginning, Stack};
 use super::call::{Call, Reply};
+use super::content::Identity;
 use super::controls::Runtime;
 use super::exec::Expected;
+use super::hasher::Owner;
 use super::interpreters::Loader;
-use super::view::found;
+use super::view::{Found, found};
 use super::{Stop, Supervisor, environment};
-use crate::policy::{FileId, RuleId};
+use crate::policy::{FileId, PathAccess, RuleId};
 use crate::sys::ptrace;
 use crate::trace::{Event, Kind};
 
@@ -80,7 +83,7 @@ impl Supervisor {
             Ok((expected, image)) => {
                 self.started = true;
                 self.first_refusal = None;
-                self.record_spawn(&call, &expected)?;
+                self.record_spawn(&call, &expected, &image)?;
                 match self.control_image(&call, &image, stack) {
                     Ok(Some((beginning, runtime))) => self.set_clock(former, pid, beginning, runtime)?,
                     Ok(None) => {}
@@ -225,7 +228,7 @@ impl Supervisor {
         Ok(event.arg("argv_whole", self.recorder.keep(&whole)?))
     }
 
-    fn record_spawn(&mut self, call: &Call, expected: &Expected) -> Result<(), Stop> {
+    fn record_spawn(&mut self, call: &Call, expected: &Expected, image: &FileStat) -> Result<(), Stop> {
         let event = Event::new(Kind::Observe, "proc.spawn");
         let mut event = self.with_arguments(event, &expected.argv)?.path("exe", &expected.path);
         if let Some(script) = expected.scripts.first() {
@@ -240,23 +243,31 @@ impl Supervisor {
         }
         let event = event.proc(call.task.lineage.clone()).rule(expected.label.clone());
         self.recorder.record(event)?;
-        if self.hasher.wants(expected.id)
+        if self.hasher.wants(&Identity::of(image))
             && let Ok(file) = call.task.executable().and_then(found)
         {
-            // It makes a thread.
-            self.hand_over.leave();
-            let own = self.access.enforce && self.access.is_private(&file.path);
-            self.hasher.image(&file, own, &self.recorder);
+            self.record_image(&file);
         }
         if let Some((path, id)) = loader
-            && self.hasher.wants(id)
             && let Ok(file) = self.view.find(path.as_os_str().as_bytes(), true)
             && file.id() == id
+            && self.hasher.wants(&Identity::of(&file.status))
         {
-            self.hand_over.leave();
-            let own = self.access.enforce && self.access.is_private(path);
-            self.hasher.image(&file, own, &self.recorder);
+            self.record_image(&file);
         }
         Ok(())
+    }
+
+    fn record_image(&mut self, file: &Found) {
+        // It makes a thread.
+        self.hand_over.leave();
+        let own = self.access.enforce && self.access.is_private(&file.path);
+        let may_write = || self.access.decide(PathAccess::Write, &file.path, Some(file.id()));
+        let writable = match self.access.enforce {
+            // Without a name it is nobody else's.
+            true => file.status.st_nlink == 0 || matches!(may_write(), Decision::Allow(_)),
+            false => file.may(AccessFlags::W_OK).is_ok(),
+        };
+        self.hasher.image(file, Owner { own, writable }, &self.recorder);
     }
 }

@@ -3,11 +3,11 @@
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{Mode, fstat};
 
 use super::content::{Content, Identity};
@@ -62,7 +62,7 @@ impl Settled {
         // Its root is the host's again, unless it was written inside alone.
         match view.is_diverted(&self.path) {
             true => view.open(self.path.as_os_str().as_encoded_bytes(), flags, Mode::empty()),
-            false => nix::fcntl::open(&self.path, flags, Mode::empty()),
+            false => open_direct(&self.path, OFlag::empty()),
         }
     }
 }
@@ -76,23 +76,33 @@ pub(super) fn made_readable<T>(path: &str, work: impl FnOnce() -> T) -> io::Resu
     Ok(done)
 }
 
-/// Has the owner pass the directories on the way to `path` for as long as `work` lasts; those of others stay closed.
+/// Has the owner pass the directories on the way to `path` for as long as `work` lasts; those of others stay closed,
+/// and so does what a link on the way leads to.
 fn made_passable<T>(path: &Path, work: impl FnOnce() -> T) -> T {
     let mut closed = Vec::new();
     for directory in path.ancestors().skip(1).collect::<Vec<_>>().into_iter().rev() {
-        let Ok(status) = directory.symlink_metadata() else { break };
-        let (former, may_pass) = (status.permissions(), Permissions::from_mode(status.mode() | 0o100));
-        if status.is_dir()
-            && status.mode() & 0o100 == 0
-            && std::fs::set_permissions(directory, may_pass).is_ok()
+        let Ok(directory) = open_direct(directory, OFlag::O_DIRECTORY) else { break };
+        let Ok(status) = fstat(&directory) else { break };
+        let permissions = |mode| Permissions::from_mode(mode & 0o7777);
+        // fchmod(2) takes no O_PATH: this link leads to what is held.
+        let held = own_path(directory.as_fd());
+        if status.st_mode & 0o100 == 0
+            && std::fs::set_permissions(held, permissions(status.st_mode | 0o100)).is_ok()
         {
-            closed.push((directory, former));
+            closed.push((directory, permissions(status.st_mode)));
         }
     }
     let done = work();
     for (directory, former) in closed.into_iter().rev() {
         // It was ours a moment ago.
-        let _ = std::fs::set_permissions(directory, former);
+        let _ = std::fs::set_permissions(own_path(directory.as_fd()), former);
     }
     done
+}
+
+/// What is at a path of the host without links on its way, by O_PATH.
+fn open_direct(path: &Path, more: OFlag) -> nix::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | more;
+    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    openat2(AT_FDCWD, path, how)
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::fs::sha256;
 use crate::support::{Ran, Sandbox, copy_program, everyone};
 
 /// A loader (PT_INTERP) that ends the process with this code, and loads nothing.
@@ -187,5 +188,58 @@ start('../tools/a.sh', cwd='out'); start('../../tools/a.sh', cwd='out/sub'); sta
 start(os.path.relpath('tools/a.sh', '/tmp/sub/sub'), cwd='/tmp/sub/sub'); start('../tools/a.sh', cwd='tools')",
         );
         ran.exits(0).prints("5\nEACCES\nEACCES\nEACCES\n5\n");
+    });
+}
+
+/// The digests of a program file, in the order of their entries.
+fn digests(ran: &Ran, path: &str) -> Vec<String> {
+    let images = ran.of("proc.image");
+    let of = images.iter().filter(|entry| entry["args"]["path"] == path);
+    of.map(|entry| entry["args"]["sha256"].as_str().unwrap_or("none").to_owned()).collect()
+}
+
+#[test]
+fn each_content_of_a_program_is_recorded_as_it_runs() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nwrite: ./w\nexec: /**");
+        sandbox.directory("w");
+        let script = "set -e
+for tool in /tmp/tool w/tool; do
+    cp /usr/bin/true $tool; $tool; $tool
+    cat /usr/bin/uname > $tool; $tool -s
+    # Overwritten as soon as it has ended.
+    cat /usr/bin/env > $tool; $tool true; cat /usr/bin/false > $tool
+done";
+        let ran = sandbox.run(&["sh", "-c", script]);
+        ran.exits(0).prints("Linux\nLinux\n");
+        let run = ["/usr/bin/true", "/usr/bin/uname", "/usr/bin/env"]
+            .map(|path| sha256(std::fs::read(path).expect("reads")));
+        let work = sandbox.path("w/tool").display().to_string();
+        for tool in ["/tmp/tool", &work] {
+            assert_eq!(digests(&ran, tool), run, "{tool}: {ran}");
+        }
+    });
+}
+
+/// Stores into shared memory change no time in /tmp.
+#[test]
+fn a_program_that_changes_without_a_trace_in_its_times_is_recorded_again() {
+    everyone(|sandbox| {
+        sandbox.policy("read: .\nexec: /**");
+        let ran = sandbox.python(
+            "import mmap, os, shutil, subprocess, time
+shutil.copy('/usr/bin/true', '/tmp/tool')
+os.utime('/tmp/tool', (1, 1))
+while time.time() - os.stat('/tmp/tool').st_ctime < 4: time.sleep(0.2)
+subprocess.run(['/tmp/tool'], check=True)
+with open('/tmp/tool', 'r+b') as file:
+    memory = mmap.mmap(file.fileno(), 0); memory[-1:] = b'!'; memory.close()
+subprocess.run(['/tmp/tool'], check=True)",
+        );
+        ran.exits(0);
+        let mut content = std::fs::read("/usr/bin/true").expect("reads");
+        let first = sha256(&content);
+        *content.last_mut().expect("has bytes") = b'!';
+        assert_eq!(digests(&ran, "/tmp/tool"), [first, sha256(&content)], "{ran}");
     });
 }

@@ -1,6 +1,6 @@
 //! The last look at the end of a run: what no close of a written file explains.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use crate::fs::sha256;
 use crate::support::everyone;
@@ -84,6 +84,30 @@ os.chmod('out/closed/more', 0); os.chmod('out/closed', 0)",
             std::fs::set_permissions(sandbox.path(name), std::fs::Permissions::from_mode(0o755))
                 .expect("chmod");
         }
+    });
+}
+
+#[test]
+fn the_last_look_opens_no_directory_behind_a_link() {
+    everyone(|sandbox| {
+        sandbox.directory("out");
+        sandbox.directory("other/closed");
+        let closed = sandbox.path("other/closed");
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+        let changed = || std::fs::metadata(&closed).map(|status| (status.ctime(), status.ctime_nsec())).ok();
+        let before = changed();
+        sandbox.policy("write: ./out");
+        // More files than are watched at a time come between.
+        let ran = sandbox.python(
+            "import os
+os.makedirs('out/way/closed')
+with open('out/way/closed/file', 'w+') as file: file.write('x')
+for number in range(1200):
+    with open(f'out/{number}', 'w') as file: file.write('x')
+os.unlink('out/way/closed/file'); os.removedirs('out/way/closed'); os.symlink('../other', 'out/way')",
+        );
+        ran.exits(0);
+        assert_eq!(changed(), before);
     });
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Beside {
     pub(super) blobs: Option<StoredBlobs>,
     /// Neither trace is older than the details.
     details: bool,
+    /// Neither trace is older than entries for each content of a program file.
+    pub(super) images: bool,
     /// Secrets are named by another key than in the other trace, or nobody can say that it is the same.
     has_own_key: bool,
 }
@@ -31,7 +33,8 @@ pub(super) fn of(
     live: &mut (impl Read + Seek),
     blobs: [Option<&StoredBlobs>; 2],
 ) -> io::Result<[Beside; 2]> {
-    let details = says_details(recorded)? && says_details(live)?;
+    let mut both = |format| Ok::<_, io::Error>(says(recorded, format)? && says(live, format)?);
+    let (details, images) = (both("changes")?, both("images")?);
     // A replay, of which only the entries are given, has the key of what it repeats.
     let [ours, theirs] = blobs;
     let has_own_key = match (ours, theirs) {
@@ -41,7 +44,7 @@ pub(super) fn of(
         }
         _ => false,
     };
-    Ok(blobs.map(|blobs| Beside { blobs: blobs.cloned(), details, has_own_key }))
+    Ok(blobs.map(|blobs| Beside { blobs: blobs.cloned(), details, images, has_own_key }))
 }
 
 /// The key of the digests that stand for secrets, where the private part of a trace is there.
@@ -59,13 +62,13 @@ fn key(trace: &mut (impl Read + Seek), blobs: &StoredBlobs) -> io::Result<Option
     Ok(None)
 }
 
-/// Whether its first entry says so.
-fn says_details(trace: &mut (impl Read + Seek)) -> io::Result<bool> {
+/// Whether its first entry says that it is of this format.
+fn says(trace: &mut (impl Read + Seek), format: &str) -> io::Result<bool> {
     trace.seek(SeekFrom::Start(0))?;
     let mut reader = Reader::new(trace);
     let Some(Line::Whole(line)) = reader.next_line()? else { return Ok(false) };
     let start: Value = serde_json::from_slice(line).unwrap_or_default();
-    Ok(start.pointer("/args/formats/changes").is_some())
+    Ok(start.pointer("/args/formats").is_some_and(|formats| formats.get(format).is_some()))
 }
 
 impl Beside {

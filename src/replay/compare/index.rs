@@ -116,6 +116,8 @@ struct Reading {
     lives: HashMap<u64, u32>,
     /// Paths at which nothing is since a file was deleted.
     gone: HashSet<u64>,
+    /// Program files that had a digest.
+    images: HashSet<u64>,
     begun: Begun,
 }
 
@@ -171,7 +173,7 @@ impl Reading {
             self.note(op, entry);
         }
         let Some(essence) = Essence::of(entry) else { return };
-        if self.is_of_deleted(op, entry) {
+        if self.is_left_out(op, entry) {
             return;
         }
         let what = format!("{kind} {op}");
@@ -324,8 +326,8 @@ impl Reading {
         }
     }
 
-    /// Whether it says what a file holds that lost its name while it was open: that is seen, or not, by chance.
-    fn is_of_deleted(&mut self, op: &str, entry: &Map<String, Value>) -> bool {
+    /// Whether it is left out: what a file holds that lost its name while it was open is seen, or not, by chance.
+    fn is_left_out(&mut self, op: &str, entry: &Map<String, Value>) -> bool {
         match op {
             "fs.delete" => {
                 self.gone.insert(path(entry, "path"));
@@ -334,6 +336,8 @@ impl Reading {
                 let is_unlinked = entry.get("args").is_some_and(|args| args.get("unlinked").is_some());
                 return is_unlinked || self.gone.contains(&path(entry, "path"));
             }
+            // An older trace has the first digest alone.
+            "proc.image" if !self.index.beside.images => return !self.images.insert(path(entry, "path")),
             _ if op.starts_with("fs.") && op != "fs.open_read" => {
                 for name in ["path", "to"] {
                     self.gone.remove(&path(entry, name));

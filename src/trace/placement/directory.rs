@@ -160,6 +160,11 @@ impl Directory {
         self.remove_file(name)
     }
 
+    /// Renames, and replaces what has that name.
+    pub(super) fn replace(&self, name: &OsStr, to_name: &OsStr) -> io::Result<()> {
+        Ok(renameat(&self.fd, name, &self.fd, to_name)?)
+    }
+
     pub(super) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
         Ok(unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir)?)
     }

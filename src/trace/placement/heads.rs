@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Map, Value};
 
 use super::super::canonical;
@@ -15,6 +14,7 @@ use super::super::error::TraceError;
 use super::super::event::path_value;
 use super::super::layout::{HEADS_LIST, HEADS_NAME};
 use super::directory::Directory;
+use super::list;
 use super::state::StateDirectories;
 
 /// Bytes of the list at which the older half is forgotten: some hundred thousand runs.
@@ -41,17 +41,16 @@ fn remember(state: &StateDirectories, head: &str, path: &Path) -> Result<(), Tra
 }
 
 fn add(parent: &Directory, line: &[u8]) -> io::Result<()> {
-    let file = parent.open_list(OsStr::new(HEADS_LIST))?;
-    let mut file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| io::Error::from(errno))?;
-    if file.metadata()?.len() > LARGE {
-        let content = content(&mut file)?;
-        // From the beginning of a line: within one there is a path, which may look like another.
-        let newer = &content[content.len() / 2..];
-        let cut = newer.iter().position(|&byte| byte == b'\n').unwrap_or(newer.len());
-        file.set_len(0)?;
-        file.write_all(&newer[cut..])?;
+    let name = OsStr::new(HEADS_LIST);
+    let mut file = list::locked(parent, name)?;
+    if file.metadata()?.len() <= LARGE {
+        return file.write_all(line);
     }
-    file.write_all(line)
+    let content = content(&mut file)?;
+    // From the beginning of a line: within one there is a path, which may look like another.
+    let newer = &content[content.len() / 2..];
+    let cut = newer.iter().position(|&byte| byte == b'\n').unwrap_or(newer.len());
+    list::replace(parent, name, &file, &[&newer[cut..], line].concat())
 }
 
 fn content(file: &mut File) -> io::Result<Vec<u8>> {

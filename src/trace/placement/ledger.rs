@@ -7,13 +7,11 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
-
 use super::super::layout::{LEDGER_NAME, blobs_name};
 use super::directory::Directory;
 use super::state::StateDirectories;
 use super::views::is_written_at;
-use super::{FileIdentity, Protected};
+use super::{FileIdentity, Protected, list};
 
 /// Traces that are hidden; each costs every start a mount where it can be reached.
 const MOST: usize = 32;
@@ -42,17 +40,19 @@ pub(super) fn remember_running(home: &Directory, path: &Path) -> io::Result<()> 
 }
 
 fn add(state: &Directory, entry: &[u8]) -> io::Result<()> {
-    let file = state.open_list(OsStr::new(LEDGER_NAME))?;
-    let mut file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| io::Error::from(errno))?;
-    let mut entries = Vec::new();
-    if file.metadata()?.len() > LARGE {
-        for kept in existing(state, &mut file)?.into_iter().rev() {
-            push(&mut entries, &kept.entry);
-        }
-        file.set_len(0)?;
+    let name = OsStr::new(LEDGER_NAME);
+    let mut file = list::locked(state, name)?;
+    // What a full disk has cut off before ends here.
+    let mut entries = vec![0];
+    if file.metadata()?.len() <= LARGE {
+        push(&mut entries, entry);
+        return file.write_all(&entries);
+    }
+    for kept in existing(state, &mut file)?.into_iter().rev() {
+        push(&mut entries, &kept.entry);
     }
     push(&mut entries, entry);
-    file.write_all(&entries)
+    list::replace(state, name, &file, &entries)
 }
 
 /// The latest of them that are still there, and their blobs.

@@ -18,6 +18,7 @@ use super::layout::{BLOBS_SUFFIX, DEFAULT_NAME, blobs_name, former_number};
 mod directory;
 mod heads;
 mod ledger;
+mod list;
 mod pending;
 mod room;
 mod scratch;

@@ -61,3 +61,20 @@ fn what_a_file_holds_that_lost_its_name_is_not_compared() {
     assert!(compared(&late("a", "b"), &late("a", "c")).is_same());
     assert!(!compared(&late("a", "b"), &late("c", "b")).is_same());
 }
+
+#[test]
+fn of_older_traces_the_first_digest_of_a_program_is_compared() {
+    let run = |formats: Value, digests: &[&str]| {
+        let mut run = vec![json!({"kind": "meta", "op": "run.start", "args": {"formats": formats}})];
+        run.extend(digests.iter().map(|sha256| {
+            json!({"kind": "observe", "op": "proc.image", "args": {"path": "/tmp/tool", "sha256": sha256}})
+        }));
+        run
+    };
+    let (before, now) =
+        (json!({"streams": 1, "changes": 1}), json!({"streams": 1, "changes": 1, "images": 1}));
+    let (older, newer) = (run(before.clone(), &["a"]), run(now.clone(), &["a", "b"]));
+    assert!(compared(&older, &newer).is_same() && compared(&newer, &older).is_same());
+    assert_eq!(compared(&run(now, &["a", "c"]), &newer).differences(), 1);
+    assert_eq!(compared(&run(before, &["c"]), &newer).differences(), 1);
+}
