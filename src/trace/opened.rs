@@ -1,7 +1,10 @@
 //! A trace as a command names it: a file beside its blobs, one that waits to be put in place, or a packed one.
 
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::Flock;
 
 use super::error::TraceError;
 use super::held::Held;
@@ -17,6 +20,8 @@ pub struct Opened {
     name: PathBuf,
     /// Holds what was packed.
     scratch: Option<Scratch>,
+    /// Keeps one that waits where it is, with the bodies that are yet to be read.
+    _stays: Option<Flock<File>>,
 }
 
 impl Opened {
@@ -63,7 +68,7 @@ impl Opened {
 /// When there is none, it is no regular file, nothing is in it, or a packed one cannot be unpacked.
 pub fn open(asked: &Path) -> Result<Opened, TraceError> {
     Scratch::clear();
-    let found = locate(asked);
+    let (found, stays) = locate(asked);
     match found.metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(TraceError::Absent { path: found }),
         Ok(metadata) if !metadata.is_file() => return Err(TraceError::NotATrace { path: found }),
@@ -73,9 +78,9 @@ pub fn open(asked: &Path) -> Result<Opened, TraceError> {
     if !pack::is_packed(&found) {
         // Who reads it may change its directory first.
         let path = std::path::absolute(&found).unwrap_or_else(|_| found.clone());
-        return Ok(Opened { path, name: found, scratch: None });
+        return Ok(Opened { path, name: found, scratch: None, _stays: stays });
     }
     let scratch = Scratch::new()?;
     let path = pack::unpack(&found, scratch.path())?;
-    Ok(Opened { path, name: found, scratch: Some(scratch) })
+    Ok(Opened { path, name: found, scratch: Some(scratch), _stays: stays })
 }

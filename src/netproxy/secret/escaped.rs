@@ -6,7 +6,7 @@ use super::escapes::{Escape, LONGEST, begins_escape, escape, is_token};
 
 /// Letters of a line of base64 that goes on behind its end: no usual encoder writes shorter lines (76 in RFC 2045, 64 in
 /// RFC 7468, 60 in Ruby).
-const LINE: usize = 60;
+pub(super) const LINE: usize = 60;
 
 /// Room for what is reached from one place: more than the longest escape.
 const AHEAD: usize = 16;

@@ -9,7 +9,8 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use super::frames::Unmasking;
 use super::mask::Mask;
 
-/// Pieces that may wait, each as long as a control frame may be. An origin that sends more between two parts of one message is not waited for.
+/// Pieces that may wait, each as long as a control frame may be. A stream of which more would have to is broken off: a
+/// value could stand in what waits.
 const MOST: usize = 256;
 
 /// The frames of one direction.
@@ -22,6 +23,8 @@ pub(super) struct Fragments {
     clear: BytesMut,
     /// And of control frames.
     clear_controls: BytesMut,
+    /// More would have to wait than may.
+    is_crowded: bool,
 }
 
 enum Piece {
@@ -64,11 +67,15 @@ impl Fragments {
             waiting: VecDeque::new(),
             clear: BytesMut::new(),
             clear_controls: BytesMut::new(),
+            is_crowded: false,
         }
     }
 
     /// What of these bytes may pass now. However small the frames are, each kind is searched once or twice.
     pub(super) fn pass(&mut self, mask: &mut Mask, mut bytes: Bytes) -> Bytes {
+        if self.is_crowded {
+            return Bytes::new();
+        }
         let (mut messages, mut controls) = (Run::default(), Run::default());
         while !bytes.is_empty() {
             let mut rest = &bytes[..];
@@ -101,10 +108,7 @@ impl Fragments {
         messages.search(mask, &mut self.clear);
         let mut passed = BytesMut::new();
         self.drain(&mut passed);
-        if self.waiting.len() > MOST {
-            self.clear.extend_from_slice(&mask.finish());
-            self.drain(&mut passed);
-        }
+        self.is_crowded = self.waiting.len() > MOST;
         passed.freeze()
     }
 
@@ -113,9 +117,9 @@ impl Fragments {
         &mut self.controls
     }
 
-    /// Whether what came is no WebSocket's any more.
+    /// Whether nothing more may pass: what came is no WebSocket's any more, or holds more than can wait.
     pub(super) fn is_broken(&self) -> bool {
-        self.unmasking.is_broken()
+        self.unmasking.is_broken() || self.is_crowded
     }
 
     /// Nothing comes any more: what waited.
@@ -240,6 +244,23 @@ mod tests {
             }
             let searched = mask.worked().max(fragments.controls.worked());
             assert!(searched < 5 * 3 * (16 << 10) * 7 * 7, "{searched}");
+        }
+    }
+
+    #[test]
+    fn control_frames_in_between_let_nothing_pass() {
+        for (ping, at_once) in [(&b"!"[..], true), (b"!", false), (b"", false)] {
+            let mut mask = Mask::new(forms(b"ghp_0123456789", b"ghp_XXXXXXXXXX").into());
+            let mut fragments = Fragments::new(&mask);
+            let mut passed = fragments.pass(&mut mask, frame(0x01, b"a ghp_0123").into()).to_vec();
+            let pings = frame(0x89, ping).repeat(200);
+            let length = if at_once { pings.len() } else { ping.len() + 2 };
+            for piece in pings.chunks(length) {
+                passed.extend(fragments.pass(&mut mask, Bytes::copy_from_slice(piece)));
+            }
+            passed.extend(fragments.pass(&mut mask, frame(0x80, b"456789").into()));
+            assert!(fragments.is_broken());
+            assert_eq!(passed, b"\x01\x0aa ");
         }
     }
 

@@ -5,7 +5,7 @@ use std::task::Context;
 
 use bytes::{Bytes, BytesMut};
 
-use super::escaped::{is_wrapped, letters};
+use super::escaped::{LINE, is_wrapped, letters};
 use super::escapes::{LONGEST, begins_escape, escape, is_brace, is_token};
 use super::needle::{Needle, Shared};
 
@@ -40,8 +40,8 @@ pub(super) struct Mask {
 
 impl Mask {
     pub(super) fn new(needles: Needles) -> Self {
-        // In base64 ends of lines come in between.
-        let letters = |length: usize| length - 1 + length / 60 * 4;
+        // In base64 ends of lines come in between, each of two escapes at most; a line may end at once.
+        let letters = |length: usize| length - 1 + (length / LINE + 1) * 4;
         let most = needles.iter().map(|needle| letters(needle.span())).max().unwrap_or(0);
         let is_text = needles.iter().any(|needle| !needle.bytes().iter().all(|byte| is_token(*byte)));
         Self {
@@ -315,6 +315,26 @@ mod tests {
             (" ", ". "),
         ] {
             assert_eq!(mask.pass(piece.into()), passed, "{piece}");
+        }
+    }
+
+    #[test]
+    fn no_cut_lets_a_short_secret_pass_in_which_a_line_ends() {
+        let value = b"ghp_0123456789abcdef";
+        let needles: Needles = forms(value, b"PPPPPPPPPPPPPPPPPPPP").into();
+        for end in ["\n", "\r\n", "\\n", "\\r\\n", "%0D%0A", "&#13;&#10;", "\\u000d\\u000a"] {
+            for before in 37..57 {
+                let encoded = STANDARD.encode([&b"x".repeat(before)[..], value].concat());
+                let text = [&encoded[..76], end, &encoded[76..]].concat();
+                let whole = masked(&needles, &[text.as_bytes()]);
+                let own = &encoded.as_bytes()[(before * 8).div_ceil(6)..(before + value.len()) * 8 / 6];
+                let shows = |part: &[u8]| memchr::memmem::find(&whole, part).is_some();
+                assert!(!own.windows(4).any(shows), "{}", String::from_utf8_lossy(&whole));
+                let halves = (0..=text.len()).map(|cut| pieces(text.as_bytes(), vec![cut]));
+                for pieces in halves.chain([text.as_bytes().chunks(1).collect()]) {
+                    assert_eq!(masked(&needles, &pieces), whole, "{before} {pieces:?}");
+                }
+            }
         }
     }
 

@@ -127,7 +127,8 @@ impl<S> Masking<S> {
 }
 
 fn broken() -> io::Error {
-    let reason = "a control frame of a WebSocket is too long, or a part of one";
+    let reason =
+        "a control frame of a WebSocket is too long, or a part of one, or too many come within a message";
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 

@@ -188,6 +188,10 @@ impl Place {
         if PACKED.iter().any(|field| !head.headers.get_all(field).iter().all(is_identity)) {
             return Err("for its messages".to_owned());
         }
+        if head.headers.contains_key(EXTENSIONS) {
+            // None was offered.
+            return Err("by an extension of its WebSocket".to_owned());
+        }
         head.extensions.remove::<hyper::ext::ReasonPhrase>();
         if !decoder.is_identity() {
             head.headers.remove(CONTENT_ENCODING);
@@ -263,13 +267,31 @@ impl Use {
 mod tests {
     use super::*;
 
+    fn place(value: &[u8]) -> Place {
+        let placeholder = Placeholder::random(value).unwrap();
+        let value = Value(value.to_vec());
+        let one = Use { secret: 0, name: "T".to_owned(), field: None, value, placeholder };
+        Place::new("a.test".to_owned(), 443, vec![one])
+    }
+
+    #[test]
+    fn a_websocket_has_no_extension_that_was_not_offered() {
+        let head = |extension: Option<&str>| {
+            let mut response = http::Response::builder().status(101).header("upgrade", "websocket");
+            if let Some(extension) = extension {
+                response = response.header(EXTENSIONS, extension);
+            }
+            response.body(()).unwrap().into_parts().0
+        };
+        let place = place(b"ghp_0123456789");
+        assert!(place.mask_head(&mut head(None)).is_ok());
+        assert!(place.mask_head(&mut head(Some("permessage-deflate"))).is_err());
+    }
+
     #[test]
     fn a_value_is_found_in_the_name_of_a_field_in_any_form() {
         let value = b"wJalrXUtnFEMI/K7MDENG";
-        let placeholder = Placeholder::random(value).unwrap();
-        let value_of = Value(value.to_vec());
-        let one = Use { secret: 0, name: "T".to_owned(), field: None, value: value_of, placeholder };
-        let place = Place::new("a.test".to_owned(), 443, vec![one]);
+        let place = place(value);
         for name in ["X-wJalrXUtnFEMI%2FK7MDENG", "x-wjalrxutnfemi%2fk7mdeng"] {
             assert!(place.is_named(name), "{name}");
         }

@@ -62,9 +62,9 @@ pub fn recover_pending() -> Vec<Recovered> {
     recover(&state.existing())
 }
 
-/// Returns where the trace `path` is: there, or waiting in the private state directory.
-pub fn locate(path: &Path) -> PathBuf {
-    locate_in(&StateDirectories::from_environment(), path)
+/// Returns where the trace `path` is: there, or waiting in the private state directory; and then what keeps it there.
+pub fn locate(path: &Path) -> (PathBuf, Option<Flock<File>>) {
+    locate_to_stay(&StateDirectories::from_environment(), path)
 }
 
 /// The same in these state directories.
@@ -77,6 +77,20 @@ pub(super) fn recover(states: &[Directory]) -> Vec<Recovered> {
         }
     }
     recovered
+}
+
+/// The same. Who puts traces in place leaves alone those that others have locked.
+pub(super) fn locate_to_stay(state: &StateDirectories, path: &Path) -> (PathBuf, Option<Flock<File>>) {
+    let found = locate_in(state, path);
+    if found == path {
+        return (found, None);
+    }
+    // A move that has begun ends first.
+    let parent = found.ancestors().nth(2).and_then(|parent| Directory::open(parent).ok());
+    let _guard = parent.and_then(|parent| hold(&parent).ok());
+    let Ok(file) = File::open(&found) else { return (locate_in(state, path), None) };
+    // That of a running one is locked already.
+    (found, Flock::lock(file, FlockArg::LockSharedNonblock).ok())
 }
 
 pub(super) fn locate_in(state: &StateDirectories, path: &Path) -> PathBuf {

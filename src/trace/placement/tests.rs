@@ -7,7 +7,7 @@ use super::super::event::{Event, Kind};
 use super::super::verify::{Expectation, Outcome, verify};
 use super::super::writer::create;
 use super::super::{Recorder, WriterHandle};
-use super::pending::{locate_in, recover};
+use super::pending::{locate_in, locate_to_stay, recover};
 use super::*;
 
 mod in_place;

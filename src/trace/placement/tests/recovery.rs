@@ -36,6 +36,21 @@ fn the_trace_of_a_killed_run_is_found_and_put_in_place() {
 }
 
 #[test]
+fn a_trace_that_is_read_stays_where_it_waits() {
+    let place = Place::new();
+    let at = killed(&place);
+    let (found, stays) = locate_to_stay(&place.state, &place.trace());
+    assert_eq!(found, at);
+    assert!(recover(&place.state.existing()).is_empty() && at.exists());
+    // Others may read it as well.
+    let others = locate_to_stay(&place.state, &place.trace()).1;
+    assert!(others.is_some());
+    drop((stays, others));
+    assert_eq!(recover(&place.state.existing()).len(), 1);
+    assert_eq!(locate_to_stay(&place.state, &place.trace()).0, place.trace());
+}
+
+#[test]
 fn a_killed_runs_trace_does_not_follow_a_replaced_directory() {
     let place = Place::new();
     let at = killed(&place);
