@@ -192,6 +192,11 @@ fn body(value: &Value) -> Value {
     Value::Object(plain)
 }
 
+/// Whether a written file had lost its name, so that this is not what is at the path.
+pub(super) fn is_unlinked(entry: &Map<String, Value>) -> bool {
+    entry.get("args").is_some_and(|args| args.get("unlinked").is_some())
+}
+
 /// The SHA-256 of these groups of members, one after the other, shortened.
 pub(super) fn digest(first: &str, groups: &[&[Member]]) -> u128 {
     let mut hash = Sha256::new();

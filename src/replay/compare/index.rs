@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::begun::{self, Begun};
 use super::cause::Cause;
 use super::comparison::MOST_UNHELD;
-use super::essence::{Essence, digest, is_empty_input};
+use super::essence::{Essence, digest, is_empty_input, is_unlinked};
 use super::names::Names;
 use super::normal;
 use super::processes::{ARGV_UNKNOWN, Processes, is_too_deep};
@@ -329,13 +329,9 @@ impl Reading {
     /// Whether it is left out: what a file holds that lost its name while it was open is seen, or not, by chance.
     fn is_left_out(&mut self, op: &str, entry: &Map<String, Value>) -> bool {
         match op {
-            "fs.delete" => {
-                self.gone.insert(path(entry, "path"));
-            }
-            "fs.write" => {
-                let is_unlinked = entry.get("args").is_some_and(|args| args.get("unlinked").is_some());
-                return is_unlinked || self.gone.contains(&path(entry, "path"));
-            }
+            "fs.delete" => _ = self.gone.insert(path(entry, "path")),
+            "fs.write" if is_unlinked(entry) => return true,
+            "fs.write" => return self.gone.contains(&path(entry, "path")),
             // An older trace has the first digest alone.
             "proc.image" if !self.index.beside.images => return !self.images.insert(path(entry, "path")),
             _ if op.starts_with("fs.") && op != "fs.open_read" => {
