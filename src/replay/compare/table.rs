@@ -220,12 +220,6 @@ pub(super) fn rule(kind: &str, op: &str, result: &Value) -> Option<&'static Rule
     }))
 }
 
-/// Whether it is the rule of a connection that carried requests, and this one carried them encrypted.
-pub(super) fn is_carrier_of_tls(rule: &Rule, stream: &Value) -> bool {
-    let is_https = stream.get("protocol").is_some_and(|protocol| protocol == "https");
-    std::ptr::eq(rule, &CARRIER) && (is_https || ["tls", "sni"].iter().any(|name| stream.get(name).is_some()))
-}
-
 /// Whether nothing came on a connection that did not fail, and nothing was said but in requests: it was opened to have
 /// one. Whether it is, and how often, is a matter of chance; that it was allowed to be is `net.connect`.
 fn carried_nothing(stream: &Value) -> bool {

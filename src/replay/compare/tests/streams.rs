@@ -77,26 +77,6 @@ fn a_connection_that_carried_nothing_is_no_step() {
 }
 
 #[test]
-fn how_much_came_encrypted_before_a_client_left_is_no_difference() {
-    let stream = |received: u64, more: Value| {
-        let mut entry = json!({"kind": "effect", "op": "net.stream", "proc": "0",
-            "args": {"names": ["h"], "address": "192.0.2.1", "port": 443, "via": "transparent"},
-            "result": {"up": 819, "down": received, "end": "client: no close_notify", "requests": 1,
-                "failure": {"kind": "truncated", "side": "agent", "received": received}}});
-        entry["result"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        [entry]
-    };
-    let tls = json!({"version": "TLSv1.3"});
-    for more in [json!({"protocol": "upgrade", "tls": tls}), json!({"protocol": "https"})] {
-        let found = compared(&stream(1793, more.clone()), &stream(1815, more));
-        assert!(found.is_same(), "{found:#?}");
-    }
-    let plain = json!({"protocol": "upgrade"});
-    let found = compared(&stream(1793, plain.clone()), &stream(1815, plain));
-    assert_eq!(found.differences(), 1, "{found:#?}");
-}
-
-#[test]
 fn requests_whose_connections_were_opened_at_once_have_no_order() {
     // When each connection was opened, when its request was sent, when that was answered.
     let row = |times: [(u32, u32, u32); 4], order: [&str; 4]| -> Vec<Value> {
