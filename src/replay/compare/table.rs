@@ -220,6 +220,11 @@ pub(super) fn rule(kind: &str, op: &str, result: &Value) -> Option<&'static Rule
     }))
 }
 
+/// Whether it is the rule of a connection that carried requests.
+pub(super) fn is_carrier(rule: &Rule) -> bool {
+    std::ptr::eq(rule, &CARRIER)
+}
+
 /// Whether nothing came on a connection that did not fail, and nothing was said but in requests: it was opened to have
 /// one. Whether it is, and how often, is a matter of chance; that it was allowed to be is `net.connect`.
 fn carried_nothing(stream: &Value) -> bool {

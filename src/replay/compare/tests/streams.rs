@@ -77,6 +77,24 @@ fn a_connection_that_carried_nothing_is_no_step() {
 }
 
 #[test]
+fn how_much_came_before_a_client_left_is_told_by_requests_alone() {
+    let stream = |received: u64, more: Value| {
+        let mut entry = json!({"kind": "effect", "op": "net.stream", "proc": "0",
+            "args": {"names": ["h"], "address": "192.0.2.1", "port": 443, "via": "transparent"},
+            "result": {"up": 819, "down": received, "end": "client: no close_notify",
+                "failure": {"kind": "truncated", "side": "agent", "received": received}}});
+        entry["result"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        [entry]
+    };
+    let carrier = json!({"requests": 1, "protocol": "upgrade", "tls": {"version": "TLSv1.3"}});
+    let found = compared(&stream(1793, carrier.clone()), &stream(1815, carrier));
+    assert!(found.is_same(), "{found:#?}");
+    let opaque = json!({"transcript": {"sha256": "t", "size": 1}});
+    let found = compared(&stream(1793, opaque.clone()), &stream(1815, opaque));
+    assert_eq!(found.differences(), 1, "{found:#?}");
+}
+
+#[test]
 fn requests_whose_connections_were_opened_at_once_have_no_order() {
     // When each connection was opened, when its request was sent, when that was answered.
     let row = |times: [(u32, u32, u32); 4], order: [&str; 4]| -> Vec<Value> {
