@@ -124,6 +124,9 @@ impl Fragments {
 
     /// Nothing comes any more: what waited.
     pub(super) fn finish(&mut self, mask: &mut Mask) -> Bytes {
+        if self.is_crowded {
+            return Bytes::new();
+        }
         self.clear.extend_from_slice(&mask.finish());
         self.clear_controls.extend_from_slice(&self.controls.finish());
         let mut passed = BytesMut::new();
@@ -260,6 +263,7 @@ mod tests {
             }
             passed.extend(fragments.pass(&mut mask, frame(0x80, b"456789").into()));
             assert!(fragments.is_broken());
+            passed.extend(fragments.finish(&mut mask));
             assert_eq!(passed, b"\x01\x0aa ");
         }
     }
